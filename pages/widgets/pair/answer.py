@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsocr_core.base.formatting import duration, moment, percent, plural
-from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Difference, Verdict
+from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Difference
 from dsocr_core.reading.text_diff import Change, text_changes
 from pages.widgets.pair.shown import PairView
 from pages.widgets.shared.labels import side_letter
@@ -125,10 +125,6 @@ def facts(shown: PairView) -> list[Fact]:
             found.append(("first different token", f"{report.first_divergence.index:,}"))
     times = {side: result.total_ms for side, result in shown.results.items() if result.timings}
     return found + [(side_letter(side), duration(ms)) for side, ms in times.items()]
-
-
-def verdict_of(shown: PairView) -> Verdict | None:
-    return shown.report.verdict if shown.report else None
 
 
 def recorded_words(recorded_at: str) -> str:

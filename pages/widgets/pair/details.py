@@ -13,12 +13,11 @@ from dsocr_core.reading.input_parity import input_lines
 from dsocr_core.reading.margins import FRACTION_BITS, ulp
 from dsocr_core.reading.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.reading.records import SIDES, OcrResult, Side
-from dsocr_core.runs.timings import in_order
+from pages.widgets.pair.bars import Part, bars_html, spans
 from pages.widgets.pair.shown import PairView, Results, sheet_text
-from pages.widgets.shared import bars, stages, table
+from pages.widgets.shared import table
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.stages import Part, StageLine, spans
 from pages.widgets.shared.table import Column
 
 _INPUTS_WORDS = {
@@ -87,15 +86,13 @@ def _timings(shown: PairView) -> None:
         return
     words = "Time of each stage, one run of each side. Vision is part of prefill."
     st.caption(words)
-    lines = [StageLine(shown.names[side], stage_parts(result)) for side, result in timed.items()]
-    drawn = {part[0] for line in lines for part in line.parts}
-    bars.draw(stages.legend(in_order(drawn)) + stages.panel(lines, "s"), words)
+    st.html(bars_html({shown.names[side]: stage_parts(result) for side, result in timed.items()}, words))
 
 
 def stage_parts(result: OcrResult) -> list[Part]:
-    """The measured stages of a result in the order of running, in seconds."""
+    """The measured stages of a result in the order of running."""
     return [
-        (stage.value, spent / 1e3, stage in inside_prefill(), "")
+        (stage.value, spent, stage in inside_prefill())
         for stage in all_stages()
         if (spent := result.milliseconds(stage)) is not None
     ]
@@ -104,9 +101,9 @@ def stage_parts(result: OcrResult) -> list[Part]:
 def timing_spans(results: Results) -> pd.DataFrame:
     """One row a measured stage with where its bar begins: side, backend, stage, start_ms, ms, inside."""
     rows = [
-        (side_letter(side), result.backend, stage, 1e3 * start, 1e3 * spent, inside)
+        (side_letter(side), result.backend, stage, start, spent, inside)
         for side, result in results.items()
-        for start, (stage, spent, inside, _) in spans(stage_parts(result))
+        for start, (stage, spent, inside) in spans(stage_parts(result))
     ]
     return pd.DataFrame(rows, columns=["side", "backend", "stage", "start_ms", "ms", "inside"])
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from dsocr_core.base.formatting import duration
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, Side
-from dsocr_core.runs.labels import has_value, short
+from dsocr_core.runs.labels import short
 from dsocr_core.settings import Settings
 
 # --- sides and backends ---------------------------------------------------------------------------
@@ -41,11 +40,6 @@ def side_labels(settings: Settings) -> dict[Side, str]:
 
 
 # --- cells ----------------------------------------------------------------------------------------
-
-
-def time_words(value: object) -> str:
-    """Milliseconds of a cell; "not measured" for null."""
-    return duration(float(value) if has_value(value) else None)  # type: ignore[arg-type]
 
 
 def mark(text: str, most: int = 60) -> str:
