@@ -57,9 +57,8 @@ class _Formatter(DefaultHelpFormatter):  # type: ignore[misc]
         return str(super()._format_usage(usage, shown, [], prefix))
 
     def _get_help_string(self, action: Any) -> str:
-        words = (action.help or "").replace("%", "%%") if "%(" not in (action.help or "") else action.help
         default = "" if action.default in (None, False, "", [], {}, SUPPRESS) else " (default: %(default)s)"
-        return f"{words}{default}"
+        return (action.help or "").replace("%", "%%").replace("%%(", "%(") + default
 
 
 class UsageError(DsocrError):
@@ -93,16 +92,15 @@ class Parser(ArgumentParser):  # type: ignore[misc]
     def format_help(self) -> str:
         """The first options, then the names of the others; all of them after `--help-all`."""
         options = [each for each in self._actions if each.option_strings and each.dest != "help"]
-        rest = [] if self.whole or len(options) <= SHOWN else options[SHOWN:]
-        help_of = [each.help for each in rest]
-        names = ", ".join(each.option_strings[0] for each in rest if "--help-all" not in each.option_strings)
+        rest = [(each, each.help) for each in ([] if self.whole else options[SHOWN:])]
+        names = ", ".join(each.option_strings[0] for each, _ in rest if each.dest != "help_all")
         self.epilog = f"settings and other options, described by --help-all: {names}" if rest else None
         try:
-            for each in rest:
+            for each, _ in rest:
                 each.help = SUPPRESS
             return str(super().format_help())
         finally:
-            for each, words in zip(rest, help_of, strict=True):
+            for each, words in rest:
                 each.help = words
 
 
@@ -164,10 +162,9 @@ def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         return _plain(inner)[0], tuple(marks)
-    if get_origin(hint) in (Union, UnionType):
-        inner = tuple(each for each in get_args(hint) if each is not NoneType)
-        return Union[inner], ()  # noqa: UP007 - of types that are known when it runs
-    return hint, ()
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, ()
+    return Union[tuple(each for each in get_args(hint) if each is not NoneType)], ()  # noqa: UP007
 
 
 # --- its options ----------------------------------------------------------------------------------
@@ -252,15 +249,10 @@ def _values(of: Any, chosen: Namespace) -> dict[str, Any]:
         kind: Any = each.hint
         if kind is Settings:
             values[each.name] = settings_of(chosen, each.marks)
-        elif is_dataclass(kind):
-            of_kind: Any = kind
-            values[each.name] = of_kind(**_values(kind, chosen))
-        elif (value := chosen[each.name.rstrip("_")]) is None:
-            values[each.name] = None
-        elif get_origin(kind) is tuple:
-            values[each.name] = tuple(_converted(get_args(kind)[0], item) for item in value)
+        elif isinstance(kind, type) and is_dataclass(kind):
+            values[each.name] = kind(**_values(kind, chosen))
         else:
-            values[each.name] = _converted(kind, value)
+            values[each.name] = _converted(kind, chosen[each.name.rstrip("_")])
     return values
 
 
@@ -272,6 +264,10 @@ def settings_of(chosen: Namespace, skip: Sequence[str] = ()) -> Settings:
 
 def _converted(hint: Any, value: Any) -> Any:
     """Give a value as the command takes it. Raises DsocrError."""
+    if value is None:
+        return None
+    if get_origin(hint) is tuple:
+        return tuple(_converted(get_args(hint)[0], item) for item in value)
     if hint == BackendChoice:
         return choice_of(value)
     return Path(value) if hint is Path else value
