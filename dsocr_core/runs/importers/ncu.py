@@ -43,16 +43,17 @@ KERNEL_LIMIT, LAUNCH_LIMIT, METRIC_LIMIT = 2_000, 20_000, 2_000_000
 _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
 _KEY = ["process", "id"]
 _LAUNCH = {
-    "Process ID": "process", "ID": "id", "Kernel Name": "kernel", "Block Size": "block", "Grid Size": "grid",
-    "Device": "device", "CC": "compute_capability",
+    "process id": "process", "id": "id", "kernel name": "kernel", "block size": "block", "grid size": "grid",
+    "device": "device", "cc": "compute_capability",
 }  # fmt: skip
-_METRIC = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "text"}
+_METRIC = {"section name": "section", "metric name": "metric", "metric unit": "unit", "metric value": "text"}
 _RULE = {
-    "Rule Name": "rule", "Rule Type": "type", "Rule Description": "said",
-    "Estimated Speedup Type": "speedup_type", "Estimated Speedup": "speedup",
+    "rule name": "rule", "rule type": "type", "rule description": "said",
+    "estimated speedup type": "speedup_type", "estimated speedup": "speedup",
 }  # fmt: skip
 _NAMES = {**_LAUNCH, **_METRIC, **_RULE}
-_NO_METRIC = frozenset({"Process Name", "Host Name", "Kernel Time", "Context", "Stream"})
+_OF_SUMMARY = {"average": "text", "invocations": "invocations"}
+_NO_METRIC = frozenset({"process name", "host name", "kernel time", "context", "stream"})
 _RANGES = ("Push/Pop_Range", "Start/Stop_Range")
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
 _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
@@ -132,7 +133,8 @@ def read_launches(tables: Sequence[Table]) -> Launches:
 
 def _long(table: Table) -> pd.DataFrame:
     """A table as the details page has it, a row a metric or a rule, with the stage of its launch."""
-    rows = table.rows.rename(columns=_NAMES | {"Average": "text"}).assign(stage=None)
+    names = _NAMES | (_OF_SUMMARY if table.report == NCU_SUMMARY else {})
+    rows = table.rows.rename(columns=lambda name: names.get(name.lower(), name)).assign(stage=None)
     if ranges := [name for name in table.rows if any(word in name for word in _RANGES)]:
         joined = rows[ranges].fillna("").agg(" ".join, axis=1)
         rows["stage"] = joined.map({each: _stage(each) for each in joined.unique()})
@@ -146,7 +148,7 @@ def _long(table: Table) -> pd.DataFrame:
         known = {*_NO_METRIC, *_NAMES.values(), *ranges, "stage"}
         of = [*_LAUNCH.values(), "stage"]
         rows = rows.melt(
-            of, [name for name in rows if name not in known], "metric", "text", ignore_index=False
+            of, [name for name in rows if name.lower() not in known], "metric", "text", ignore_index=False
         )
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)
@@ -155,7 +157,7 @@ def _long(table: Table) -> pd.DataFrame:
     if table.report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
         shapes = rows.groupby(["process", "kernel", "block", "grid"], sort=False, dropna=False)
         rows["id"] = shapes.ngroup().astype(str)
-        often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["Invocations"])
+        often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["invocations"])
         rows = pd.concat([rows, often]).sort_index(kind="stable")
     return rows.reindex(columns=[*_NAMES.values(), "stage"])
 

@@ -19,7 +19,7 @@ from dsocr_core.base.bounded_json import InvalidFile
 NCU_DETAILS, NCU_SUMMARY, NCU_RAW = NCU = ("ncu details", "ncu summary", "ncu raw")
 REPORTS: Mapping[str, str] = {
     NCU_DETAILS: "id,kernel name,metric name,metric value",
-    NCU_SUMMARY: "kernel name,invocations,metric name,avg",
+    NCU_SUMMARY: "kernel name,invocations,metric name,average",
     NCU_RAW: "id,kernel name",
     "cuda_gpu_kern_gb_sum": "total time,instances,gridxyz,blockxyz,name",
     "nvtx_gpu_proj_sum": "total time,instances,total range time,range",
@@ -117,8 +117,11 @@ def _head(line: str) -> Table | None:
         return None
     named = [(match[1].lower(), match[2]) for cell in cells if (match := _COLUMN.fullmatch(cell)) is not None]
     names = [_SYNONYMS.get(name, name) for name, _ in named]
-    there = set(names)
-    report = next((report for report, of in REPORTS.items() if there.issuperset(of.split(","))), None)
+    there, printed = set(names), {cell.strip().lower() for cell in cells}
+    matches = (
+        name for name, of in REPORTS.items() if (printed if name in NCU else there) >= {*of.split(",")}
+    )
+    report = next(matches, None)
     if report in NCU:
         return Table(report, [cell.strip() for cell in cells], {}, mark)
     # A source is what only the events of MPI have, in a table that else looks as one of kernels.
@@ -133,7 +136,7 @@ def _head(line: str) -> Table | None:
 def _fill(table: Table, lines: Sequence[str]) -> None:
     """Make rows of a table's lines. Raises InvalidFile."""
     width = len(table.columns)
-    if len(set(table.columns)) < width:
+    if len({column.lower() for column in table.columns}) < width:
         raise InvalidFile("a column appears twice")
     reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
     numbers: list[int] = []

@@ -77,6 +77,11 @@ def test_a_table_has_its_launches_with_figures_units_and_rules() -> None:
     )  # fmt: skip
 
 
+def test_the_case_of_columns_does_not_matter() -> None:
+    other = TABLE.replace('"ID"', '"Id"', 1).replace('"Kernel Name"', '"kernel Name"', 1)
+    assert launches_in(other.replace('"Metric Value"', '"metric value"', 1)) == launches_in(TABLE)
+
+
 def test_the_stage_is_that_of_the_innermost_range() -> None:
     column = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     ranges = (
@@ -156,6 +161,8 @@ def test_tables_of_both_tools_in_a_file_are_a_run_each(history: History, tmp_pat
         (TABLE.replace('"0","7"', '"zero","7"', 1), "'zero' is no launch's ID"),
         (TABLE.replace('"gemm"', '""', 1), "row 2 names no kernel"),
         (TABLE.replace('"Stream"', '"Context"', 1), "a column appears twice"),
+        (TABLE.replace('"Stream"', '"id"', 1), "a column appears twice"),
+        (TABLE.replace('"Metric Value"', '"Metric Value (us)"', 1), "not whole"),
         (written(("0", "k", "1"), head=("ID", "Kernel Name", "sm__x")), "row 2 has no units"),
         (written(("", "", "%"), head=("ID", "Kernel Name", "sm__x")), "no kernel follows the units"),
     ],
