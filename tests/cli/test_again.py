@@ -21,7 +21,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.results import Readings
 from dsocr_core.runs.results import results as results_of
 from tests.cli.conftest import draw
-from tests.support.planted_causes import made_pages
+from tests.support.planted_causes import page_of_lines
 from tests.support.results import make_result
 
 TOKENS = 12
@@ -89,7 +89,7 @@ def test_how_is_of_the_command_line_and_what_of_the_run(again: Again) -> None:
 
 def test_the_cause_of_another_text_is_found(tmp_path: Path, document: Callable[..., Any]) -> None:
     """On the pages that differ: with B as a backend, with two recorded runs, and with one read again."""
-    page, where = made_pages(tmp_path)[0].path, ("--history", tmp_path / "h")
+    page, where = page_of_lines(tmp_path / "lines-0.png"), ("--history", tmp_path / "h")
     short = ("--preset", "tiny", "--prompt", "free_ocr", "--device", "cpu", "--infer.max-new-tokens", "64")
     b = ("--b", "eager", "--b.infer.no-repeat-ngram-size", "35")
     pair = ("compare", page, *short, "--a", "eager", *b, "--out", tmp_path / "out", "--save")

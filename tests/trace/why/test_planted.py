@@ -1,4 +1,4 @@
-"""Causes planted on the embedded checkpoint, and found again; the acceptance is the slow test."""
+"""Causes planted on the embedded checkpoint, and found again."""
 
 from __future__ import annotations
 
@@ -12,27 +12,37 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.models.hypotheses import CELLS, ngram_hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import NgramPolicy
+from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reader
 from dsocr_core.trace.why.run import why
-from tests.support.planted_causes import BY_NAME, MadePage, made_pages, settings_of
+from tests.support.planted_causes import page_of_lines
 
 TOKENS = 64
+SETTINGS = Settings(
+    preset="tiny",
+    prompt="free_ocr",
+    device="cpu",
+    dtype="float32",
+    infer=InferSettings(max_new_tokens=TOKENS),
+)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six times the same line: the published n-gram rule changes what is written."""
-    return made_pages(tmp_path_factory.mktemp("pages"))[0].path
+    return page_of_lines(tmp_path_factory.mktemp("pages") / "lines.png")
 
 
 def test_a_rule_is_found_from_the_text_alone(page: Path) -> None:
-    settings = settings_of(MadePage(page), TOKENS)
-    reader = Reader(settings)
-    text = reader.read(reader.attempt(Page(page, page.name)).changed(BY_NAME["ngram-30-90"].change)).text
-    answer = why(settings, [Page(page, page.name)], lambda _: Other("b", text), reader=reader)
+    reader = Reader(SETTINGS)
+    text = reader.read(
+        reader.attempt(Page(page, page.name)).changed(ngram_hypothesis(30, 90, CELLS).change)
+    ).text
+    answer = why(SETTINGS, [Page(page, page.name)], lambda _: Other("b", text), reader=reader)
     assert answer.sentence == "B is reproduced exactly with n-gram 30, window 90"
     assert reader.prefills == 1 and answer.explained
     document = answer.document()["pages"][0]
@@ -42,7 +52,7 @@ def test_a_rule_is_found_from_the_text_alone(page: Path) -> None:
 def test_prefill_once_and_decode_again_is_what_the_engine_reads(page: Path) -> None:
     """Three rules from one prefill, in any order, give the tokens of three recognitions."""
     engine = EagerEngine(load_checkpoint(str(EMBEDDED_CHECKPOINT), torch.device("cpu"), torch.float32))
-    request = settings_of(MadePage(page), TOKENS).request(page)
+    request = SETTINGS.request(page)
     wanted = {}
     requests = [request, replace(request, no_repeat_ngram_size=0), replace(request, ngram_window=50)]
     for each in requests:
