@@ -146,6 +146,14 @@ _CLIENT = Path(st.__file__).parent / "static" / "index.html"
 _PAGES = ("review", "timing", "runs", "flops")
 _BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
+_ROOM = """<style>
+@media (min-width: 769px) {
+  [data-testid="stAppViewContainer"]:not(:has([data-testid="stSidebar"])) { padding-left: 300px; }
+}
+.stMainBlockContainer { padding-left: 1.6rem !important; padding-right: 1.6rem !important; }
+</style>"""
+"""Room for the sidebar, which comes after the page's first words and would move them."""
+
 
 def page_addresses() -> list[Route]:
     """A route for each page of the navigation, which tells Streamlit's client where the server is.
@@ -153,7 +161,7 @@ def page_addresses() -> list[Route]:
     Else a page that is opened by its link asks `/review/_stcore/health` first: two requests that fail, two
     errors in the browser's console, and a wait before the first content (streamlit/streamlit#7074).
     """
-    return [Route("/compare", _first), *(Route(f"/{page}", _client) for page in _PAGES)]
+    return [Route("/compare", _first), *(Route(f"/{page}", _client) for page in ("", *_PAGES))]
 
 
 def _first(asked: Request) -> RedirectResponse:
@@ -162,5 +170,5 @@ def _first(asked: Request) -> RedirectResponse:
 
 
 def _client(_: Request) -> HTMLResponse:
-    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
+    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}{_ROOM}", 1)
     return HTMLResponse(html, headers={"cache-control": "no-cache"})

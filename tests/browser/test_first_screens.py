@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.support.browser_driver import Server
+from tests.support.browsers import QUIET_MS, SETTLED, WATCH
 
 pytestmark = pytest.mark.browser
 MOST = {"": (30, 180), "review": (30, 180), "timing": (20, 120), "runs": (20, 120), "flops": (20, 120)}
@@ -63,3 +64,22 @@ def test_a_first_screen_has_few_widgets_and_words(server: Server, open_page, nam
     most_widgets, most_words = MOST[name]
     assert len(widgets) <= most_widgets, widgets
     assert len(words) <= most_words, " ".join(words)
+
+
+SHIFTS = """
+window.moved = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.moved += entry.value;
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+
+
+@pytest.mark.parametrize("name", ["review", "timing", "runs", "flops"])
+def test_nothing_moves_while_a_page_comes_in(server: Server, browser: Browser, name: str) -> None:
+    with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
+        context.add_init_script(WATCH)
+        context.add_init_script(SHIFTS)
+        page = context.new_page()
+        page.goto(f"{server.url}/{name}")
+        page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=60_000)
+        assert page.evaluate("window.moved") < 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -15,10 +14,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
 from dsocr_core.runs.commands import command_of
-from dsocr_core.runs.history import History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.labels import checkout_words, run_labels
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
@@ -26,13 +24,11 @@ from pages.widgets.runs.address import OPEN_IMPORT
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.shared import resources
-from pages.widgets.shared.table import csv_of
 from tests.support import listed_runs as made_runs
 from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
 from tests.support.opened_page import address_of, checked, figures, opened, words
 
 open_page = partial(opened, "runs")
-SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
 ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
 
 
@@ -267,10 +263,8 @@ def test_a_run_that_is_gone_meanwhile_is_named(own: History) -> None:
     test = open_page(runs=[EAGER])
     own.storage.remove(EAGER)
     own.refresh()
-    test.button(key="runs trash").click()
-    checked(test.run())
-    assert f"there is no run '{EAGER}'" in words(test)
-    assert EAGER not in listed(test)
+    checked(test.button(key="runs trash").click().run())
+    assert f"there is no run '{EAGER}'" in words(test) and EAGER not in listed(test)
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -334,20 +328,13 @@ def test_an_export_imports_elsewhere_through_the_page(
         assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])
 
 
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
 def test_a_folder_is_uploaded_as_it_lies(own: History) -> None:
-    uploads = [
-        Sent(f"nsys/{file.relative_to(SAMPLES / 'nsys').as_posix()}", file.read_bytes())
-        for file in sorted((SAMPLES / "nsys").rglob("*"))
-        if file.is_file()
-    ]
-    outcome = take_uploads(own, uploads, as_folder=True)
-    assert len(outcome.imported) == 3
-    assert sorted(outcome.runs["from"]) == [
-        "nsys/all-stage", "nsys/per-stage/decode", "nsys/per-stage/prefill"
-    ]  # fmt: skip
-    assert "nsys/top-kernels.yaml" in set(outcome.skipped["file"])
-    assert not outcome.skipped["file"].str.startswith("/").any()
+    """A run's directory and a file that is none."""
+    run = Path(SEED_LOCATION) / "runs" / "20261128-190606-4c84d7d5"
+    uploads = [Sent(f"dir/{run.name}/{file.name}", file.read_bytes()) for file in sorted(run.iterdir())]
+    outcome = take_uploads(own, [*uploads, Sent("dir/note.txt", b"hello")], as_folder=True)
+    assert outcome.imported == [run.name] and outcome.runs["from"].tolist() == [f"dir/{run.name}"]
+    assert outcome.skipped["file"].tolist() == ["dir/note.txt"]
 
 
 def test_hostile_uploads_stay_in_the_upload_folder(own: History, tmp_path: Path) -> None:
@@ -363,15 +350,6 @@ def test_hostile_uploads_stay_in_the_upload_folder(own: History, tmp_path: Path)
     assert take_uploads(own, [Sent("a.csv", b"1"), Sent("a.csv", b"2")], as_folder=False).skipped[
         "file"
     ].tolist() == ["a.csv", "a.csv"]
-
-
-def test_csv_cells_are_shown_and_not_run() -> None:
-    table = pd.DataFrame({"text": [*HOSTILE[:2], HOSTILE[5]], "tags": [["=1", "b"], [], ["a"]],
-                          "n": pd.array([1, None, 3], dtype="Int64")})  # fmt: skip
-    back = pd.read_csv(io.BytesIO(csv_of(table)), keep_default_na=False)
-    assert back["text"].tolist() == [*HOSTILE[:2], "'" + HOSTILE[5]]
-    assert back["tags"].tolist() == ['["=1", "b"]', "[]", '["a"]']
-    assert back["n"].tolist() == ["1", "", "3"]
 
 
 # --- examples -------------------------------------------------------------------------------------

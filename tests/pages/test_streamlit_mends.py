@@ -235,9 +235,10 @@ def test_an_origin_of_the_settings_is_let_in_and_every_answer_forbids_frames(cli
 
 def test_every_page_of_the_navigation_has_a_route() -> None:
     menu = (ROOT / "pages" / "dashboard.py").read_text("utf-8")
+    first, *others = re.findall(r'st\.Page\("(\w+)\.py"', menu)
     assert [route.path for route in page_addresses()] == [
-        f"/{name}" for name in re.findall(r'st\.Page\("(\w+)\.py"', menu)
-    ]
+        f"/{first}", "/", *(f"/{name}" for name in others)
+    ]  # fmt: skip
 
 
 def test_a_page_says_to_the_client_where_the_server_is() -> None:
