@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import RULE, VERDICTS, passes
+from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.parquet import read_rows
@@ -385,13 +385,12 @@ def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunReco
             if len(read) == 2:
                 a, b = sorted(read, key=lambda result: result.backend == VENDOR)
                 verdicts[page] = compare_results(a, b, tolerance_of(record)).verdict
-        counts = Counter(verdicts.values())
-        found = {name: counts[name] for name in VERDICTS}
-        passed = sum(count for name, count in found.items() if passes(name))
-        names = ", ".join(f"{name} = ${name}" for name in found)
+        counts = Counter[Verdict](verdicts.values())
+        names = ", ".join(f"{name} = ?" for name in VERDICTS)
+        passed = sum(count for name, count in counts.items() if passes(name))
         connection.execute(
-            f"UPDATE parity_totals SET passed = $passed, {names} WHERE run_id = $run_id",
-            {**found, "passed": passed, "run_id": run.id},
+            f"UPDATE parity_totals SET {names}, passed = ? WHERE run_id = ?",
+            [*(counts[name] for name in VERDICTS), passed, run.id],
         )
 
 
