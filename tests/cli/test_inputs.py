@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr_core.base.console import BAD_USAGE, FAILED, OK
-from dsocr_core.cli.main import main
+from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.settings import Settings
@@ -22,16 +22,8 @@ from tests.support.paths import MINI, SAMPLES
 LETTER = SAMPLES / "01-letter.png"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: object, code: int = OK) -> str:
-    assert main(["run", *map(str, words), "--inputs"]) == code
-    return capsys.readouterr().out
-
-
-def pages(capsys: pytest.CaptureFixture[str], *words: object, code: int = OK) -> list[dict[str, Any]]:
-    out = printed(capsys, *words, "--json", code=code)
-    assert out.count("\n") == 1
-    found: list[dict[str, Any]] = json.loads(out)["pages"]
-    return found
+Document = Callable[..., Any]
+Said = Callable[..., str]
 
 
 @pytest.fixture
@@ -42,8 +34,9 @@ def unlimited(tmp_path: Path) -> Path:
     return tmp_path / "unlimited"
 
 
-def test_it_prints_what_a_reading_records(capsys: pytest.CaptureFixture[str]) -> None:
-    (page,) = pages(capsys, LETTER, "--preset", "small")
+def test_it_prints_what_a_reading_records(document: Document, said: Said) -> None:
+    words = ("run", LETTER, "--preset", "small", "--inputs")
+    (page,) = document(*words)["pages"]
     engine = EagerEngine(load_checkpoint(str(MINI), torch.device("cpu"), torch.float32))
     request = replace(Settings(preset="small").request(LETTER), max_new_tokens=1)
     inputs = engine.recognize(request).required_inputs
@@ -51,30 +44,28 @@ def test_it_prints_what_a_reading_records(capsys: pytest.CaptureFixture[str]) ->
     assert (view["shape"], view["sha256"]) == (list(inputs.global_shape), inputs.global_sha256)
     assert (page["prompt_tokens"], page["image_tokens"]) == (len(inputs.prompt_ids), inputs.image_token_count)
     assert page["grid"] == list(inputs.grid)
-    row = printed(capsys, LETTER, "--preset", "small").splitlines()[4].split()
-    assert row[:4] == ["01-letter.png", "827", "x", "1169"] and row[-2] == view["sha256"][:12]
+    row = said(*words)
+    assert "01-letter.png 827 x 1169" in row and row.endswith(f"{view['sha256'][:12]} none")
 
 
-def test_a_config_alone_is_enough(
-    unlimited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_alone_is_enough(unlimited: Path, tmp_path: Path, document: Document) -> None:
     """Pages of a PDF, each by itself and all in one prompt; what no tokenizer counts is not known."""
     first, *others = (Image.new("RGB", size, "white") for size in ((700, 900), (800, 200)))
-    document = tmp_path / "paper.pdf"
-    first.save(document, save_all=True, append_images=others, resolution=72)
-    words = (document, "--pdf-dpi", "72", "--checkpoint", unlimited)
-    (second,) = pages(capsys, *words, "--pages", "2")
+    paper = tmp_path / "paper.pdf"
+    first.save(paper, save_all=True, append_images=others, resolution=72)
+    words = ("run", paper, "--pdf-dpi", "72", "--checkpoint", unlimited, "--inputs")
+    (second,) = document(*words, "--pages", "2")["pages"]
     assert (second["image"], second["width"], second["prompt_tokens"]) == ("paper.pdf#2", 800, None)
-    (page,) = pages(capsys, *words, "--pages-together")
+    (page,) = document(*words, "--pages-together")["pages"]
     assert page["images"] == ["paper.pdf#1", "paper.pdf#2"] and page["sizes"] == [[700, 900], [800, 200]]
     assert (page["model"], page["preset"], page["width"]) == ("unlimited_ocr", "base", None)
     assert [view["shape"] for view in page["views"]] == [[2, 3, 1024, 1024]]
 
 
-def test_a_page_that_cannot_be_opened_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_opened_is_named(tmp_path: Path, document: Document) -> None:
     shutil.copy(LETTER, tmp_path / "b.png")
     (tmp_path / "a.png").write_bytes(b"no image")
-    bad, good = pages(capsys, tmp_path, "--preset", "gundam", code=FAILED)
+    bad, good = document("run", tmp_path, "--preset", "gundam", "--inputs", code=FAILED)["pages"]
     assert set(bad) == {"image", "error"} and "not an image" in bad["error"]
     assert (good["image"], good["tiles"]) == ("b.png", 6)
 
@@ -89,8 +80,6 @@ def test_a_page_that_cannot_be_opened_is_named(tmp_path: Path, capsys: pytest.Ca
         (["--status", "out"], "give pages to read, or --status OUT alone"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = " ".join(printed(capsys, LETTER, *words, code=BAD_USAGE).split())
-    assert out.startswith("error: ") and message in out
+def test_what_cannot_be_is_refused_in_one_line(words: list[str], message: str, said: Said) -> None:
+    text = said("run", LETTER, *words, "--inputs", code=BAD_USAGE)
+    assert text.startswith("error: ") and message in text
