@@ -82,7 +82,7 @@ def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, sc
     expect(said).to_be_visible()
     page.screenshot(path=screenshots / "tuning-regressions.png")
     click(table_of(page), row=1)  # decode, after the page as a whole
-    expect(page.get_by_text("3 and 3 runs")).to_be_visible()
+    expect(page.get_by_text("of A's time; 3 and 3 runs")).to_be_visible()
     click(page.get_by_role("button", name="Kernels of decode"))
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
     click(table_of(page), row=0)

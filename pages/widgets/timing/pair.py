@@ -65,7 +65,9 @@ def draw(chosen: RunSelection) -> None:
     if value("b") and not value("a"):
         choose_pair(_before(chosen, _chosen("b"), sides), _chosen("b"))
     a, b = _chosen("a"), _chosen("b")
-    with st.expander("Two runs side by side", expanded=bool(value("a") and value("b")), key="timing pair"):
+    both = bool(value("a") and value("b"))
+    # Another element once both are chosen: a browser leaves one closed that was closed.
+    with st.expander("Two runs side by side", expanded=both, key=f"timing pair {both}"):
         _choice(sides, names)
         if a == b:
             if a[0]:
