@@ -27,6 +27,7 @@ def bench(
     profile: Path | None = None,
     save: bool = False,
     json: bool = False,
+    no_count: bool = False,
     console: Console,
     typed: str,
 ) -> None:
@@ -43,6 +44,7 @@ def bench(
         repeat: measured passes, after the warm-up
         profile: write torch's trace of one more page there, for Perfetto and history import
         save: record each engine as a run of the history
+        no_count: leave out the FLOPs of each shape of page, which --save counts
     """
     if save and nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
@@ -54,7 +56,7 @@ def bench(
         from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
-        images, profile, count=save,
+        images, profile, count=save and not no_count,
     )  # fmt: skip
     machine = MachineWatch()
     if save:
@@ -65,5 +67,7 @@ def bench(
     if not json:
         measured.print(console)
     if save:
-        document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
+        document["saved"] = record_bench(
+            plan, measured, typed, history_location(settings), machine.facts(), not no_count
+        )
     print_json(document)

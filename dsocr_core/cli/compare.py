@@ -171,7 +171,7 @@ def _compare_pages(
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    found = read(all_settings, plan, record_in, f"it is in {directory}")
+    found = read(all_settings, plan, record_in, f"it is in {directory}", count=not chosen.no_count)
     if not chosen.why:
         return found, None
     from dsocr_core.page.documents import expand
@@ -206,7 +206,7 @@ def _compare_again(
         check_why(recorded.settings)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
-    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
+    found = read([recorded.settings], plan, record_in, f"it is in {directory}", count=not chosen.no_count)
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=record_in)), "runs", found.runs[0])

@@ -1,4 +1,4 @@
-"""`history COMMAND`: list, sql, import, export, trash, check."""
+"""`history COMMAND`: list, sql, import, export, count, trash, check."""
 
 from __future__ import annotations
 
@@ -192,6 +192,27 @@ def export(
     return OK
 
 
+def count(where: Where, runs: tuple[str, ...], *, config: Path | None = None, console: Console) -> int:
+    """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
+
+    Args:
+        runs: ids of runs
+        config: the model's config.json or its directory, of runs that did not record theirs
+    """
+    from analytic_model.counted import count_run
+    from dsocr_core.models.family import read_config
+
+    given = None if config is None else read_config(config)[0]
+    with where.opened() as history:
+        done = {run_id: count_run(history, run_id, given) for run_id in runs}
+    if where.json:
+        print_json({"counted": done})
+        return OK
+    for run_id, shapes in done.items():
+        console.print(f"{run_id}: {shapes} shapes counted", markup=False)
+    return OK
+
+
 def trash(
     where: Where, runs: tuple[str, ...] = (), *, undo: bool = False, empty: bool = False, console: Console
 ) -> int:
@@ -253,6 +274,7 @@ COMMANDS: dict[str, Command] = {
     "sql": sql,
     "import": import_runs,
     "export": export,
+    "count": count,
     "trash": trash,
     "check": check,
 }

@@ -33,6 +33,7 @@ class PageOptions:
         recursive: read folders below given ones too; pages are named by their path from there
         out: run directory to write (default: data/runs/TIME-COMMAND)
         save: record it as a run of the history
+        no_count: leave out the FLOPs of each shape of page, which --save counts
     """
 
     images: tuple[str, ...] = field(default=(), kw_only=False)
@@ -42,6 +43,7 @@ class PageOptions:
     out: str | None = None
     save: bool = False
     json: bool = False
+    no_count: bool = False
 
 
 class Printed(Protocol):
@@ -116,12 +118,13 @@ def read(
     record_in: str | None,
     what_is_left: str,
     measures: bool = True,
+    count: bool = True,
 ) -> Compared:
     """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history at `record_in`, where one is named, with the FLOPs of its pages. `what_is_left` is said of
-    the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
+    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `what_is_left`
+    is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
@@ -142,7 +145,7 @@ def read(
             plan.command,
             out=plan.directory if one else None,
             save=save,
-            count=run_rows if save else None,
+            count=run_rows if save and count else None,
         )
         for each in all_settings
         if one or save

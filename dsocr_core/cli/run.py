@@ -91,5 +91,6 @@ def run(
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
     record_in = settings.history if chosen.save else None
-    found = read([settings], plan, record_in, f"go on with --resume {directory}", not chosen.nvtx_only)
+    goes_on, timed = f"go on with --resume {directory}", not chosen.nvtx_only
+    found = read([settings], plan, record_in, goes_on, timed, count=not chosen.no_count)
     return found.print(chosen.json, console)
