@@ -23,14 +23,13 @@ from dsocr_core.cli.history import Where
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import load_config, read_config
+from dsocr_core.models.family import load_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
 A4 = (1654, 2339)
 """Pixels at 200 dpi."""
 SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
-_UNCOUNTED = "recorded without FLOPs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,7 @@ def report(
     target takes, and which devices reach it.
 
     Args:
-        run: id of a run of the history: its stages, what loses most first; counts it where that is to do
+        run: id of a run of the history: its stages, what loses most first
         ttft: target in ms to the first token, vision and prefill
         tpot: target in ms per output token of every page
         backend: one of the run's backends (default: the first)
@@ -120,7 +119,7 @@ def report(
         count_unsupported: count cores that torch's counter does not see
     """
     if run:
-        return _stages_of_run(run, backend, history, page.config, json, console)
+        return _stages_of_run(run, backend, history, json, console)
     targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot}
     chosen = [(target, value) for target, value in targets.items() if value is not None]
     if len(chosen) > 1:
@@ -182,17 +181,11 @@ _COSTS_NOTES = (
 )
 
 
-def _stages_of_run(
-    run: str, backend: str, history: str | None, config: Path | None, json: bool, console: Console
-) -> int:
+def _stages_of_run(run: str, backend: str, history: str | None, json: bool, console: Console) -> int:
     """Print what each stage of a run took, its lower bound and its FLOPs."""
-    from analytic_model.counted import count_run
     from dsocr_core.runs.flop_gaps import lost_sentence, stages_of
 
     with Where(history=history).opened(tell=False) as runs:
-        missing, _ = runs.query("gap_missing")
-        if run in set(missing.loc[missing["reason"] == _UNCOUNTED, "run_id"]):
-            count_run(runs, run, None if config is None else read_config(config)[0])
         stages = stages_of(runs, run, backend)
     if json:
         print_json({"run": run, "stages": records(stages)})

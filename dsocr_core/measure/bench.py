@@ -84,7 +84,7 @@ class BenchPlan:
     profile: Path | None = None
     """File for torch's trace of one more page, read after the measured passes."""
     count: bool = False
-    """Count the FLOPs of the published modules on one more page, a few tokens long."""
+    """Count FLOPs of the pages, and of the published modules on one more page, a few tokens long."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "repeat", "pages", "images"):

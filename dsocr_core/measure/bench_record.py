@@ -51,7 +51,7 @@ def record_bench(
                 run.add(PageResults(page, results=[result]))
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
             published = measured.published_flops if figures.name == VENDOR else {}
-            run.finish(count=partial(_flops, published))
+            run.finish(count=partial(_flops, published) if plan.count else None)
         ids.append(record.id)
     return ids
 

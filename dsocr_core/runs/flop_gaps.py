@@ -18,7 +18,7 @@ def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
         missing, _ = history.query("gap_missing")
         reason = missing.loc[missing["run_id"] == run_id, "reason"]
         words = reason.iloc[0] if len(reason) else "it is in the trash"
-        way_out = ": dsocr flops report --run counts them" if words == "recorded without FLOPs" else ""
+        way_out = ": dsocr history count counts them" if words == "recorded without FLOPs" else ""
         raise DsocrError(f"run {run_id}: {words}{way_out}")
     backends = list(dict.fromkeys(rows["backend"].fillna("")))
     backend = backend or backends[0]

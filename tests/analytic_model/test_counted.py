@@ -102,9 +102,9 @@ def test_shapes_of_another_model_are_left_out_and_bytes_need_a_number_type() -> 
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
-    member: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    member: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run without them is counted when it is reported."""
+    """A run without them is counted by `history count`."""
     config = MEMBERS[member]()
     family = spec_of(parse_config(config))
     words = [
@@ -121,12 +121,12 @@ def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
         assert set(rows["stage"]) == {stage.value for stage in family.computed}
         assert (rows["gap_flops"] == 0).all() and set(rows["counter"]) == {"torch"}
         assert (rows["milliseconds"] > 0).all() and set(rows["no_bound"]) == {"device not known"}
-    with monkeypatch.context() as patch:
-        patch.setattr("dsocr_core.measure.bench_record.run_rows", lambda *_: [])
-        assert main([*words, "--save"]) == 0
+    assert main([*words, "--save", "--no-count"]) == 0
     [bare] = json.loads(capsys.readouterr().out)["saved"]
     with History(tmp_path / "history") as history:
         assert history.query("flop_gaps", run_ids=[bare])[0].empty
+    assert main(["history", "count", bare, f"--history={tmp_path / 'history'}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"counted": {bare: 1}}
     report = ["flops", "report", f"--history={tmp_path / 'history'}", "--json", "--run"]
     assert main([*report, bare]) == main([*report, run]) == 0
     counts = [

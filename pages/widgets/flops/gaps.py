@@ -145,7 +145,7 @@ def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
     if len(found.missing):
         counts = found.missing["reason"].value_counts()
         reasons = ", ".join(f"{reason} ({count})" for reason, count in counts.items())
-        way_out = "; dsocr flops report --run RUN counts them" if "recorded without FLOPs" in counts else ""
+        way_out = "; dsocr history count RUN counts them" if "recorded without FLOPs" in counts else ""
         notes.append(f"{plural(len(found.missing), 'run')} without FLOPs: {reasons}{way_out}.")
     if len(found.bounded) < len(found.names):
         notes.append(f"Without a lower bound: {found.unbounded}.")
