@@ -27,7 +27,7 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.page import Pixels, PreparedPage
+from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.kernels.launch import PLAIN
@@ -179,26 +179,31 @@ def test_a_page_of_another_shape_does_not_wait_for_all_others(
     assert passes.index(1) <= 2, passes
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(DsocrError("the towers fell"), "the towers fell"),
+     (torch.cuda.OutOfMemoryError(), "page5.png: the GPU is out of memory; choose a smaller preset")],
+)  # fmt: skip
 def test_a_page_at_fault_costs_those_of_its_pass_nothing(
-    together: FastEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    together: FastEngine, requests: list[OcrRequest], alone: list[OcrResult], fault: Exception, said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
     asked = [requests[number] for number in order]
-    bad = view_of(together, asked[3])
-    given = together.prefill_pages
+    bad, given = view_of(together, asked[2]), together.prefill_pages
 
     def fail_for_one(pages, *of_pass):
         if any(torch.equal(pixels.global_view, bad) for _, pixels, _ in pages):
-            raise DsocrError("the towers fell")
+            raise fault
         return given(pages, *of_pass)
 
     monkeypatch.setattr(together, "prefill_pages", fail_for_one)
     reader = BatchReader(together, 8, ignore_eos=True, group=2, kernels=PLAIN)
     heard = read(reader, together, asked)
-    assert str(heard[3]) == "the towers fell"
+    assert str(heard[2]) == said
     for place, number in enumerate(order):
         found = heard[place]
-        assert place == 3 or (isinstance(found, OcrResult) and found.token_ids == alone[number].token_ids)
+        assert place == 2 or (isinstance(found, OcrResult) and found.token_ids == alone[number].token_ids)
 
 
 @pytest.fixture(scope="module")
@@ -277,32 +282,6 @@ def test_a_page_alone_is_drafted_in_a_batch_of_one_slot_and_a_poor_draft_is_warn
     assert batches == {0: "1", 5: None, 3: "1"} and warnings[0] == warnings[5] == []
     (warning,) = warnings[3]
     assert warning.startswith("page3.png: 25% of the drafted tokens were accepted; below 60% one page is")
-
-
-def test_a_page_that_fails_is_told_of_and_the_others_go_on(
-    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefill = engine.prefill
-    faults = {2: DsocrError("the towers fell"), 4: torch.cuda.OutOfMemoryError()}
-    views = {number: view_of(engine, requests[number]) for number in faults}
-
-    def fail_two(prompt: object, pixels: Pixels, *arguments: object) -> torch.Tensor:
-        for number, view in views.items():
-            if torch.equal(pixels.global_view, view):
-                raise faults[number]
-        return prefill(prompt, pixels, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(engine, "prefill", fail_two)
-    reader = BatchReader(engine, 2, ignore_eos=True, kernels=PLAIN)
-    same = [replace(request, max_new_tokens=4) for request in requests]
-    heard = read(reader, engine, [*same[:5], replace(same[5], max_new_tokens=100)])
-    assert str(heard[2]) == "the towers fell"
-    assert "out of memory" in str(heard[4]) and "page4.png" in str(heard[4])
-    for number in (0, 1, 3, 5):  # the last one needs more than a slot holds, and is read by itself
-        found = heard[number]
-        assert isinstance(found, OcrResult) and ("batch" in found.environment) == (number != 5)
-        own = LIMITS[number] if number == 5 else min(4, LIMITS[number])
-        assert found.required_tokens[:own] == alone[number].required_tokens[:own]
 
 
 def test_cancel_tells_of_what_ended_and_leaves_the_slots_usable(
@@ -436,8 +415,7 @@ def test_how_many_are_read_together() -> None:
 
 
 def test_few_pages_are_ready_at_once() -> None:
-    picture = Image.new("RGB", (4, 4))
-    lock, ready = threading.Lock(), [0, 0]
+    picture, lock, ready = Image.new("RGB", (4, 4)), threading.Lock(), [0, 0]
 
     def prepare(number: int) -> ReadyPage:
         with lock:
@@ -445,17 +423,14 @@ def test_few_pages_are_ready_at_once() -> None:
             ready[1] = max(ready)
         if number % 7 == 3:
             return PageFailed(str(number), "torn")
-        prepared = PreparedPage(picture)
-        return PageToRead(str(number), OcrRequest(Path("x")), {}, prepared)
+        return PageToRead(str(number), OcrRequest(Path("x")), {}, PreparedPage(picture))
 
-    others: list[str] = []
+    others, seen = list[str](), list[str]()
     with Prefetch(prepare, range(50), threads=3) as prefetched:
         source = PreparedPages(prefetched, lambda page: others.append(page.source))
-        seen = []
         while not source.exhausted:
-            work = source.take(1.0)
-            if work is not None:
-                assert isinstance(work.key, PageToRead) and work.key.prepared is not None
+            if (work := source.take(1.0)) is not None:
+                assert isinstance(work.key, PageToRead)
                 seen.append(work.key.source)
             with lock:
                 ready[0] = 0
