@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.widgets.components.page import watch_page
-from pages.widgets.shared import url_state
 
 NAMES = {
     "compare": "Compare",
@@ -25,8 +23,7 @@ def draw(page: str) -> DeltaGenerator:
     """Draw it for the page of that script; returns a place in its line."""
     st.html(Path(__file__).with_name("style.css"))
     with st.container(key="page"):
-        taken = st.session_state.get(f"{page} taken", 0)
-        watch_page(f"{page} back", partial(url_state.go_back, page), taken)
+        watch_page(f"{page} fields")
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
         st.html(f"<div class='dsocr-heading'><h1>{escape(NAMES[page])}</h1></div>", width="content")
         return st.container(key=f"beside {page}")

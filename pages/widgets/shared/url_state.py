@@ -13,11 +13,11 @@ from datetime import date
 from functools import partial
 from math import inf
 from typing import Any
-from urllib.parse import parse_qs
 
 import duckdb
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared import navigation
@@ -86,9 +86,6 @@ class LinkedState:
     page: str
     parameters: Mapping[str, Parameter]
 
-    def __post_init__(self) -> None:
-        _STATES[self.page] = self
-
     def key(self, name: str) -> str:
         """The session's key of a parameter, and of its widget."""
         return f"{self.page} {name}"
@@ -130,6 +127,9 @@ class LinkedState:
             link = linked(self.parameters)
             st.session_state[f"{self.page} values"] = standard | {**first()} | link
             self.follow(*link)
+        elif (context := get_script_run_ctx()) is not None and context.is_history_navigation:
+            context.is_history_navigation = False  # once a run: parts of the page read again
+            self._go_back()
         values, drawn = self.values, f"{self.page} view before"  # no parameter has a name of two words
         for name, parameter in self.parameters.items():
             if not parameter.widget:
@@ -141,6 +141,14 @@ class LinkedState:
             values[name] = parameter.held(st.session_state[self.key(name)])
         st.session_state[drawn] = values.get("view")
         return navigation.taken_request(self.page)
+
+    def _go_back(self) -> None:
+        """Take the address on to which the browser went back, or forward."""
+        link = linked(self.parameters)
+        for name, parameter in self.parameters.items():
+            if parameter.linked:
+                self.put(name, link.get(name, parameter.default))
+        st.session_state[f"{self.page} address sent"] = None
 
     def number_input(self, place: DeltaGenerator, label: str, name: str, **more: Any) -> None:
         """A field for a number that takes what a link may say, no more."""
@@ -201,35 +209,17 @@ def part(read: Callable[[], None], drawer: Callable[[], None], write: Callable[[
     write()
 
 
-_STATES: dict[str, LinkedState] = {}
-"""By their page."""
-
-
-def go_back(page: str) -> None:
-    """A callback: make the session what the address said to which the browser went back, or forward."""
-    asked: Any = st.session_state[f"{page} back"].get("back")
-    state = _STATES[page]
-    st.session_state[f"{page} taken"] = asked["n"]
-    link = linked(state.parameters, parse_qs(str(asked["query"])))
-    for name, parameter in state.parameters.items():
-        if parameter.linked:
-            state.put(name, link.get(name, parameter.default))
-
-
 def has_link() -> bool:
     """Tell whether the address says what to show."""
     return bool(st.query_params)
 
 
-def linked(
-    parameters: Mapping[str, Parameter], address: Mapping[str, list[str]] | None = None
-) -> dict[str, Any]:
-    """Read what an address, this page's own unless given, says beside the defaults.
+def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Read what the address says other than the defaults.
 
     A value that is foreign here is left for `refused`.
     """
-    if address is None:
-        address = {name: st.query_params.get_all(name) for name in st.query_params}
+    address = {name: st.query_params.get_all(name) for name in st.query_params}
     found: dict[str, Any] = {}
     for name in address:
         if name not in parameters or not parameters[name].linked:

@@ -1,8 +1,7 @@
-"""Mends in the browser on every page: Back within a page, and Tab out of a table."""
+"""Mends in the browser on every page: Tab out of a table, and words typed while a page is redrawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pages.widgets.components.base import mount
@@ -10,9 +9,6 @@ from pages.widgets.components.base import mount
 _HERE = Path(__file__).parent
 
 
-def watch_page(key: str, on_back: Callable[[], None], taken: int) -> None:
-    """Mount it; draws nothing. The state `back` is {query: an address without its `?`, n}.
-
-    `taken` is the n that the session has taken on last.
-    """
-    mount(_HERE, key, {"taken": taken}, on_back_change=on_back)
+def watch_page(key: str) -> None:
+    """Mount it; draws nothing."""
+    mount(_HERE, key, {})
