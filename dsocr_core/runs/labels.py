@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -59,8 +59,8 @@ def condition(run: Mapping[str, object]) -> str:
     return ", ".join(_conditions(run)) or "unknown conditions"
 
 
-def _conditions(run: Mapping[str, object], without: Sequence[str] = ()) -> list[str]:
-    names = [name for name in CONDITION if name not in without and has_value(run.get(name))]
+def _conditions(run: Mapping[str, object]) -> list[str]:
+    names = [name for name in CONDITION if has_value(run.get(name))]
     if "gpu" in names and "device" in names:
         names.remove("device")
     words = (BRIEF.get(str(run[name]), str(run[name])).removeprefix("NVIDIA ") for name in names)
@@ -109,16 +109,6 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
         parts = (first, *pages, run_id[-8:], rest, moment(run["created"]))
         labels[run_id] = " · ".join(filter(None, parts))
     return unlike(labels)
-
-
-def apart(names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """Tell what several conditions have in common, and each without that."""
-    parts = {name: name.split(", ") for name in names}
-    common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
-    own = {
-        name: ", ".join(word for word in words if word not in common) or name for name, words in parts.items()
-    }
-    return ", ".join(word for word in next(iter(parts.values()), []) if word in common), own
 
 
 _TOGETHER = re.compile(r", (\d+) pages together$")
