@@ -106,7 +106,7 @@ def read_launches(tables: Sequence[Table]) -> Launches:
             raise InvalidFile(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
         if not kernel:
             raise InvalidFile(f"row {number} names no kernel")
-    cells = cells.where(cells.notna() & (cells != ""), None)
+    cells = cells.astype(object).where(cells.notna() & (cells != ""), None)
     cells = cells.assign(id=cells["id"].astype(int), process=cells["process"].fillna(""))
     first = cells.drop_duplicates(_KEY)
     other = cells.duplicated(_KEY) & ~cells.duplicated([*_KEY, "kernel"])
@@ -145,11 +145,9 @@ def _long(table: Table) -> pd.DataFrame:
             raise InvalidFile(f"row {units.name} has no units")
         if rows.empty:
             raise InvalidFile("no kernel follows the units")
-        known = {*_NO_METRIC, *_NAMES.values(), *ranges, "stage"}
-        of = [*_LAUNCH.values(), "stage"]
-        rows = rows.melt(
-            of, [name for name in rows if name.lower() not in known], "metric", "text", ignore_index=False
-        )
+        known = {*_NO_METRIC, *_NAMES.values(), "stage"}
+        metrics = [name for name in rows if name not in ranges and name.lower() not in known]
+        rows = rows.melt([*_LAUNCH.values(), "stage"], metrics, "metric", "text", ignore_index=False)
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)
     elif len(short := rows[rows["text"].isna()]):

@@ -82,16 +82,21 @@ def test_the_case_of_columns_does_not_matter() -> None:
     assert launches_in(other.replace('"Metric Value"', '"metric value"', 1)) == launches_in(TABLE)
 
 
-def test_the_stage_is_that_of_the_innermost_range() -> None:
+def test_the_stage_is_that_of_the_innermost_range_on_the_details_and_the_raw_page() -> None:
     column = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     ranges = (
         '647  "<default domain>:prefill:none:none:RGB:0xff:REGISTERED:prefill" '
         '"<default domain>:sam:none:none:RGB:0xff:REGISTERED:sam" '
     )
-    rows = [(*row[:4], ranges, *row[4:]) for row in launch(0)]
-    head = (*HEAD[:4], column, *HEAD[4:])
-    (found,) = launches_in(written(*rows, head=head))
-    assert found.stage == Stage.SAM
+    details = written(
+        *((*row[:4], ranges, *row[4:]) for row in launch(0)), head=(*HEAD[:4], column, *HEAD[4:])
+    )
+    raw = written(
+        ("", "", "", "us"), ("0", "gemm", ranges, "23"), head=("ID", "Kernel Name", column, "Duration")
+    )
+    for text, metrics in ((details, 5), (raw, 1)):
+        (found,) = launches_in(text)
+        assert (found.stage, len(found.metrics)) == (Stage.SAM, metrics)
 
 
 def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
