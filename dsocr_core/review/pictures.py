@@ -84,13 +84,14 @@ def _pictures(
     size: tuple[int, int] | None,
 ) -> Iterator[tuple[Path, bool]]:
     """Pictures of a page and whether boxes are drawn on them: sources, then clean ones, then artifacts."""
-    requests = [request for *_, request in sides if sheet < len(request.images)]
-    files = [(request.images[sheet], (request.file, *request.more_files)[sheet:][:1]) for request in requests]
-    for image, file in files:
-        if file and (path := source_of(image, file[0])) is not None:
-            yield path, False
-    for (run_id, *_), (_, file) in zip(sides, files, strict=False):
-        clean = clean_path(file[0].sha256 if file and file[0] else None)
+    files = [(request.file, *request.more_files) for *_, request in sides]
+    there = [of[sheet] if sheet < len(of) else None for of in files]
+    for (*_, request), file in zip(sides, there, strict=True):
+        source = source_of(request.images[sheet], file) if sheet < len(request.images) else None
+        if source is not None:
+            yield source, False
+    for (run_id, *_), file in zip(sides, there, strict=True):
+        clean = clean_path(file.sha256 if file else None)
         with contextlib.suppress(DsocrError, OSError):
             if clean and size and is_clean_page(path := history.file(run_id, clean), *size):
                 yield path, False
@@ -99,8 +100,8 @@ def _pictures(
         if backend not in (None, VENDOR) and is_entry_name(backend):
             folders.insert(0, f"{BACKENDS}/{backend}/viz")
         keys = dict.fromkeys([*map(_key, _paths_of(request.image)), folder_key(encodable(page))])
-        image = result_image(request.form, sheet)
-        for name in (f"{folder}/{key}/{image}" for folder in folders for key in keys):
+        picture = result_image(request.form, sheet)
+        for name in (f"{folder}/{key}/{picture}" for folder in folders for key in keys):
             with contextlib.suppress(DsocrError, OSError):
                 yield history.file(run_id, name), True
 
