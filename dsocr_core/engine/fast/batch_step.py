@@ -316,7 +316,10 @@ class BatchStep:
             return own
         if len(b.x) not in self._tiles:
             wider = grouped_launches(b.order.numel(), self.config.routed_experts, b.y.dtype, self.device)
-            self._tiles[len(b.x)] = wider if _same_bits_in_tiles(b.y, chosen, experts, own, wider) else own
+            alike = _same_bits_in_tiles(b.y, chosen, experts, own, wider)
+            if alike is None:
+                return own  # not known yet
+            self._tiles[len(b.x)] = wider if alike else own
         return self._tiles[len(b.x)]
 
 
@@ -332,8 +335,11 @@ def _same_bits_at_once(x: Tensor, weight: Tensor, at_once: int) -> bool:
     return torch.equal(torch.mm(tried, weight.t()), apart)
 
 
-def _same_bits_in_tiles(y: Tensor, chosen: int, experts: Experts, one: Tiles, other: Tiles) -> bool:
-    """Tell whether rows `y` (R, C), each to as many `chosen` experts, give the same bits in both tiles."""
+def _same_bits_in_tiles(y: Tensor, chosen: int, experts: Experts, one: Tiles, other: Tiles) -> bool | None:
+    """Tell whether rows `y` (R, C), each to as many `chosen` experts, give the same bits in both tiles.
+
+    None where kernels are compiled and not run (`kernels.compile`): nothing was written to compare.
+    """
     count, inner, width = len(y) * chosen, experts.gate.shape[1], y.shape[1]
     generator = torch.Generator(y.device).manual_seed(1)
     ranks = torch.rand(len(y), len(experts.gate), generator=generator, device=y.device)
@@ -346,6 +352,8 @@ def _same_bits_in_tiles(y: Tensor, chosen: int, experts: Experts, one: Tiles, ot
         grouped_gate_up(_random(y), order, starts, experts.gate, experts.up, gated, gate_up)
         grouped_down(gated, order, starts, experts.down, routed, down)
         found.append((gated, routed))
+    if not found[0][1].any():
+        return None
     return all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 

@@ -61,7 +61,7 @@ class FastEngine(Engine):
             timer.preparing(f"compiling kernels, {ready} of {count}")
 
         with compiled_together(model.device, said):
-            own = self._decoder.step_for(tokens, page.limit) if step is None else step
+            own: Any = self._decoder.step_for(tokens, page.limit) if step is None else step
             shape = min(at_once * tokens, MOST_TOKENS), model.config.decoder.hidden_size
             embeddings = torch.zeros(shape, dtype=model.dtype, device=model.device)
             # The kernels that take longest come first.

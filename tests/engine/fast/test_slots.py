@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import dsocr_core.engine.fast.batch as batch
+import dsocr_core.engine.fast.batch_step as batch_step
 from dsocr_core.engine.fast.batch import Slots
 from dsocr_core.engine.fast.batch_buffers import SlotCaches, slot_bytes
 from dsocr_core.engine.fast.batch_step import BatchStep
@@ -25,7 +26,7 @@ from dsocr_core.engine.generate import NO_TOKEN, generate
 from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.kernels.batch.drafts import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
 from dsocr_core.kernels.batch.scales import FP8
-from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
+from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch, Tile
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
@@ -328,3 +329,19 @@ def test_over_8_bits_a_pages_tokens_do_not_depend_on_its_neighbours(model: OcrMo
         tokens_of(Slots(step_of(model, slots, precision="fp8-kv"), 4), model, pages) for slots in (1, 4)
     )
     assert one == four and len(one) == 5
+
+
+@torch.inference_mode()
+def test_tiles_are_compared_only_where_their_kernels_ran(
+    model: OcrModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While kernels are compiled side by side none of them runs: nothing is known of their bits then."""
+    experts = pack(model.decoder).layers[1].experts
+    assert experts is not None
+    y, tiles = (
+        torch.zeros(8, experts.gate.shape[2], device=DEVICE),
+        [(Tile(n, 16, 16),) * 2 for n in (16, 32)],
+    )
+    assert batch_step._same_bits_in_tiles(y, 2, experts, *tiles) is True
+    monkeypatch.setattr(batch_step, "grouped_down", lambda *_: None)
+    assert batch_step._same_bits_in_tiles(y, 2, experts, *tiles) is None
