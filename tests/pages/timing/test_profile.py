@@ -8,7 +8,7 @@ from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
 from dsocr_core.runs.profiled import by_kernel, profile_rows
 from pages.widgets.timing.charts import kernel_roofline, roofs
-from pages.widgets.timing.profile import device_of, profile_words, roof_words, told
+from pages.widgets.timing.profile import device_of, profile_words
 from tests.support.launches import LAUNCHES, metrics
 
 
@@ -24,11 +24,6 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
     assert drawn_roofs(5.0, 0.0) == ["float32"]
     assert drawn_roofs(5.0, 2.0) == ["tensor cores", "float32"]
     assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
-
-
-def test_a_launch_without_figures_is_not_measured() -> None:
-    rows = profile_rows(LAUNCHES, metrics().iloc[:0])
-    assert told(rows)["class"].isna().all()
 
 
 def test_roofs_are_the_devices_own() -> None:
@@ -55,14 +50,6 @@ def test_a_reports_own_peaks_go_before_the_cards() -> None:
     assert v100 is not None and roofs(profile_rows(LAUNCHES, metrics()).iloc[:1], v100) == []  # tensor only
     only = device_of(rows.assign(ffma_peak=float("nan")), None, [])
     assert only is None  # a bandwidth alone is no roof for operations
-
-
-def test_without_a_known_card_words_stand_where_the_roof_would() -> None:
-    rows = profile_rows(LAUNCHES, metrics())
-    assert "compute capability 9.0) is not known by name" in roof_words(rows, None, ["9.0"])
-    assert roof_words(rows, HARDWARE["h200"], ["9.0"]) == ""
-    assert "is known of V100 SXM2" in roof_words(rows, card_named("Tesla V100-SXM2-16GB"), ["7.0"])
-    assert roof_words(rows.assign(flops=float("nan")), None, []) == ""
 
 
 def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:
