@@ -67,7 +67,5 @@ def bench(
     if not json:
         measured.print(console)
     if save:
-        document["saved"] = record_bench(
-            plan, measured, typed, history_location(settings), machine.facts(), not no_count
-        )
+        document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
     print_json(document)

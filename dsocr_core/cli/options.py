@@ -39,7 +39,7 @@ ALL_PAGES = sys.maxsize
 SHOWN = 12
 _GIVEN = ("console", "typed")
 """Parameters that are no options; `typed` is the command line that makes the run again."""
-_TOO_SMALL = re.compile(r": Not of type Positive\w+: (\S+) does not conform to restriction v>0")
+_TOO_SMALL = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
 _TYPES = {int: (PositiveInt, NonNegativeInt), float: (PositiveFloat, NonNegativeFloat)}
 _HELP = {
     "json": "print one JSON document and nothing else on stdout",
@@ -86,7 +86,8 @@ class Parser(ArgumentParser):  # type: ignore[misc]
     def error(self, message: str, *_: Any, **__: Any) -> NoReturn:
         """Raises UsageError."""
         words = re.sub(r'Parser key "([\w.]+)":', _option_of, " ".join(message.split()))
-        words = _TOO_SMALL.sub(r" is \1: give a number above 0", words)
+        limits = {"": "a number above 0", "=": "0 or more"}
+        words = _TOO_SMALL.sub(lambda found: f" is {found[1]}: give {limits[found[2]]}", words)
         raise UsageError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
 
     def format_help(self) -> str:

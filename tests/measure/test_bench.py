@@ -214,7 +214,7 @@ def test_what_cannot_run_is_named_before_anything_is_measured(
 
 
 def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, tmp_path: Path) -> None:
-    wanted = plan(checkpoint, batch=2)
+    wanted = plan(checkpoint, batch=2, count=True)
     found = bench(wanted)
     machine = {"load_1m": 0.5, "contended": False}
     # The same again as if the published code had read it, with the FLOPs of its passes.
