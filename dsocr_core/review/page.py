@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.parity import Comparison, with_page_size
@@ -24,13 +23,6 @@ from dsocr_core.reading.parity_records import (
 )
 from dsocr_core.reading.records import SIDES, OcrResult
 
-SizeClass = Literal["small", "medium", "large", "unknown"]
-SIZE_CLASSES: dict[SizeClass, str] = {
-    "small": "below 1 MP",
-    "medium": "1 to 4 MP",
-    "large": "4 MP and more",
-    "unknown": "not recorded",
-}
 Names = tuple[str | None, str | None]
 
 
@@ -123,27 +115,6 @@ class PageReview:
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of difference on this page, in the order of the differences."""
         return tuple(dict.fromkeys(item.kind for item in self.differences))
-
-    @property
-    def shared(self) -> frozenset[Kind]:
-        """Kinds of state that both sides have: a loop, a truncation."""
-        return frozenset(item.kind for item in self.report.shared) if self.report else frozenset()
-
-    @functools.cached_property
-    def labels(self) -> frozenset[str]:
-        """Labels of all boxes of both sides."""
-        return frozenset(box.label for side in self.sides for box in side.boxes)
-
-    @property
-    def preset(self) -> str | None:
-        return next((side.request.preset for side in reversed(self.sides) if side.request.preset), None)
-
-    @property
-    def size_class(self) -> SizeClass:
-        if self.size is None:
-            return "unknown"
-        pixels = self.size[0] * self.size[1]
-        return "small" if pixels < 1_000_000 else "medium" if pixels < 4_000_000 else "large"
 
     @functools.cached_property
     def score(self) -> float:

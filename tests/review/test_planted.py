@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from dsocr_core.reading.parity_records import KINDS, passes
-from dsocr_core.review.queue import Filters, counts, select
+from dsocr_core.reading.parity_records import passes
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
 from tests.support import planted as planting
@@ -62,17 +60,3 @@ def test_what_means_nothing_passes_and_says_what_it_is(
     moved = [page for page in others if page.report is not None and not page.report.tokens_equal]
     assert all("moved" in page.kinds and page.changed for page in moved)
     assert 50 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 150
-
-
-def test_filters_and_their_counts_agree(review: Review, planted: tuple[History, Planted]) -> None:
-    made = Counter(planted[1].kinds.values())
-    found = counts(review.pages, Filters(), {})
-    assert found["kinds"] == {
-        kind: sum(kind in page.kinds for page in review.pages) for kind in KINDS if kind in found["kinds"]
-    }
-    for kind in ("missing", "extra", "relabelled", "order", "loop"):
-        assert found["kinds"][kind] == made[kind] == len(select(review.pages, Filters(kinds={kind}), {}))
-    for name, values in found.items():
-        if name in ("labels", "presets", "sizes"):
-            for value, count in values.items():
-                assert len(select(review.pages, Filters(**{name: {value}}), {})) == count

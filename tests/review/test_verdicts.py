@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.review.queue import DISAGREEMENT, UNREVIEWED, Filters, counts, decision, outcome, select
+from dsocr_core.review.queue import DISAGREEMENT, decision, outcome
 from dsocr_core.review.review import open_review
 from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
 from dsocr_core.runs.history import History
@@ -190,39 +190,3 @@ def test_two_reviewers_who_disagree_are_a_disagreement(
     verdicts.undo("bob")
     verdicts.undo("bob")
     assert decision("p2", verdicts.current()) == "same"
-
-
-def test_the_queue_filters_by_what_reviewers_decided(history: History, verdicts: Verdicts, run: str) -> None:
-    review = open_review(history, run)
-    verdicts.give("p1", "same", "ann")
-    given = verdicts.current()
-    assert decision("p1", given) == "same"
-    assert decision("p2", given) == UNREVIEWED
-
-    def names(**filters: object) -> list[str]:
-        return [page.name for page in select(review.pages, Filters(**filters), given)]  # type: ignore[arg-type]
-
-    assert names(verdicts={"same"}) == ["p1"]
-    assert names(verdicts={UNREVIEWED}) == ["p3", "p2"]
-    assert names(verdicts={UNREVIEWED}, kinds={"text"}) == ["p3"]
-    assert names(text="P3") == ["p3"]
-    # One word of a short page is more than 2 % of its characters.
-    assert names(failing=True) == names(parity={"differs"}) == ["p1", "p3"]
-    assert names(parity={"identical"}) == ["p2"]
-    found = counts(review.pages, Filters(kinds=frozenset({"text"})), given)
-    assert found["verdicts"] == {
-        UNREVIEWED: 1,
-        "same": 1,
-        "acceptable": 0,
-        "wrong": 0,
-        "unsure": 0,
-        DISAGREEMENT: 0,
-    }
-    # A filter's own values are counted as if it were not set.
-    assert found["kinds"] == {"text": 2}
-    assert found["failing"] == {"all": 2, "fail": 2}
-    assert found["parity"] == {"identical": 0, "within_tolerance": 0, "differs": 2, "not_comparable": 0}
-    found = counts(review.pages, Filters(verdicts=frozenset({"same"})), given)
-    assert (found["verdicts"][UNREVIEWED], found["verdicts"]["same"]) == (2, 1)
-    assert found["failing"] == {"all": 1, "fail": 1}
-    assert found["sizes"] == {"small": 1}
