@@ -60,7 +60,8 @@ class Cost(NamedTuple):
         Without `holds`, none are held at all: they are another operator's, run once more.
         """
         *moved, parameters = self
-        return Cost(*(value * copies * runs for value in moved), parameters * copies if holds else 0)
+        held = parameters * copies if holds else 0
+        return Cost._make([*(value * copies * runs for value in moved), held])
 
 
 def without_flops(cost: Cost) -> Cost:
@@ -76,7 +77,7 @@ def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int)
     if steps == 1:
         return cost_at(first)
     *moved, parameters = cost_at(first) + cost_at(first + steps - 1)
-    return Cost(*(value * steps // 2 for value in moved), parameters // 2)
+    return Cost._make([*(value * steps // 2 for value in moved), parameters // 2])
 
 
 # --- products -------------------------------------------------------------------------------------------
