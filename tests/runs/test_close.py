@@ -97,3 +97,18 @@ def test_close_while_the_index_is_made_leaves_no_part_of_it(
     history.close()
     assert isinstance(refreshed.exception(30), Closed)
     assert not list((tmp_path / "cache").rglob("*.tmp*"))
+
+
+@pytest.mark.parametrize("of", ["OpenFile.close", "HistoryFile._written"])
+def test_a_history_that_cannot_be_opened_or_closed_leaves_no_folder(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    def fails(*_: object) -> None:
+        assert list(scratch.iterdir())
+        raise RuntimeError("no")
+
+    (tmp_path / "cache").touch()  # its file lies in a temporary folder then
+    monkeypatch.setattr(f"dsocr_core.runs.history_file.{of}", fails)
+    with pytest.raises(RuntimeError) as raised:
+        History(tmp_path / "h").close()
+    assert list(scratch.iterdir()) == [] and raised  # whose frames keep what a collection would delete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,6 +110,13 @@ def test_400_mutations_are_named_and_every_other_run_opens(five: Path) -> None:
         damage_and_look(five, (seed, seed + 1))
 
 
+def test_the_list_of_checksums_is_sha256sum_s(five: Path) -> None:
+    run = five / "runs" / "run-0"
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=run, check=True)
+    listed = {line.split("  ")[1] for line in (run / CHECKSUMS).read_text().splitlines()[:-1]}
+    assert listed == {path.name for path in run.glob("*")} - {CHECKSUMS}
+
+
 # --- later, and back ------------------------------------------------------------------------------
 
 
@@ -133,6 +141,19 @@ def test_a_repaired_file_is_taken_without_a_restart(tmp_path: Path) -> None:
         assert len(history) == 4 and history.refresh() == 0
         file.write_bytes(content)
         assert history.refresh() == 1 and not history.problems and answers(history) == 5
+
+
+def test_a_changed_annotation_is_named(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    with History(tmp_path) as history:
+        history.note("run-1", "fine")
+        history.tag("run-1", "baseline")
+    file = next(path for path in (tmp_path / "annotations").iterdir() if b"fine" in path.read_bytes())
+    file.write_bytes(file.read_bytes().replace(b"fine", b"fire"))
+    with History(tmp_path) as history:
+        assert list(history.problems) == [f"annotations/{file.name}"]
+        run = history.runs().set_index("run_id").loc["run-1"]
+        assert list(run["tags"]) == ["baseline"] and not isinstance(run["note"], str)
 
 
 def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
@@ -172,6 +193,12 @@ def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_pat
         history.trash(["strange"])
         assert history.empty_trash() == 1
         assert not history.problems and not list((tmp_path / "unfinished").iterdir())
+
+
+def test_a_link_in_the_place_of_all_runs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StorageError, match="runs: not a folder"):
+        History(tmp_path)
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -163,6 +164,16 @@ def test_a_damaged_file_is_made_anew(root: Path) -> None:
 @pytest.mark.slow
 def test_a_file_damaged_200_times_is_made_anew(root: Path) -> None:
     damage_often(root, 200)
+
+
+def test_a_file_of_another_program_under_its_name_is_replaced(root: Path) -> None:
+    with History(root) as history:
+        made, file = answers(history), file_of(history)
+    file.unlink()
+    with duckdb.connect(str(file)) as other:
+        other.execute("CREATE TABLE runs (run_id VARCHAR)")
+    with History(root) as history:
+        assert_same(answers(history), made)
 
 
 def test_a_cache_that_takes_no_file_costs_only_time(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,42 @@ def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) 
         assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"} | a_file
         (tmp_path / "aside").rename(document)
         assert history.refresh() == 1 and history.problems == a_file
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".x", "a/b"])
+@pytest.mark.parametrize("ask", [Storage.directory, Storage.document, Storage.remove])
+def test_what_is_no_name_of_a_run_is_refused(tmp_path: Path, ask: Callable[..., object], name: str) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError, match="is no name of a run"):
+        ask(Storage(tmp_path), name)
+    assert (tmp_path / "x").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("relative", "words"),
+    [*((out, "is not a file of a run") for out in ("../../secret", "/etc/hostname", "", "a/../..", "a\0")),
+     ("clean/none.jpg", "not there"), ("x" * 300, "File name too long")],
+)  # fmt: skip
+def test_a_path_that_leads_out_of_a_run_is_refused(tmp_path: Path, relative: str, words: str) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    (tmp_path / "secret").touch()
+    with pytest.raises(StorageError, match=words):
+        Storage(tmp_path).file("a", relative)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        StorageError, match=r"file/unfinished/run-1\..* could not be made \(Not a directory\)"
+    ):
+        RunDirectory.create(tmp_path / "file", record())
+
+
+def test_questions_need_their_parameters(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        for name, given, words in (
+            ("what", {}, "no query 'what'"), ("facts", {"section": "x"}, r"missing \['run_ids'\]"),
+            ("runs", {"speed": 1}, r"unknown \['speed'\]"),
+        ):  # fmt: skip
+            with pytest.raises(HistoryError, match=words):
+                history.query(name, **given)
