@@ -76,3 +76,10 @@ def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column() -> None
     [row] = result_table("p", half, files=[None]).to_pylist()
     assert row["text_raw"] == "a?b" and "\\ud800" in row["exact"]
     assert result_of(row) == half
+
+
+@pytest.mark.parametrize("exact", ["{", "{}", "[1]", '{"request": 3}'])
+def test_a_row_with_a_damaged_exact_falls_back_on_its_columns(exact: str) -> None:
+    [row] = result_table("p", any_result(7, 0), files=[None]).to_pylist()
+    found = result_of({**row, "exact": exact})
+    assert found is not None and found.text_raw == row["text_raw"]

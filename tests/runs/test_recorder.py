@@ -63,6 +63,18 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
 
 
+def test_a_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
+    settings: Settings, page: Path
+) -> None:
+    both = comparison(page)
+    with Recording(settings) as recorder:
+        recorder.add("half.png", replace(both, b=None))
+        recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
+        recorder.add_page(PageResults.failed("gone.png", ("eager",), "no such file"))
+    with History(settings.history) as history:
+        assert history.sql("select * from parity").empty and recorder.id is not None
+
+
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
     with pytest.raises(Cancelled), Recording(settings, "python -m dsocr_core run page.png") as recorder:
         recorder.add("page.png", comparison(page))
@@ -84,6 +96,11 @@ def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) 
     (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both backends
     with Image.open(clean) as picture:
         assert picture.size == (200, 100)
+
+
+def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
+    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
+    assert not list(Path(settings.history).rglob("clean"))
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])

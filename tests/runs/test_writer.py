@@ -107,6 +107,17 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     assert [item.path for item in place.leftovers(clear=True)] == [leftover.path] and place.leftovers() == []
 
 
+def test_a_run_being_written_is_no_leftover_and_a_table_without_rows_has_no_file(tmp_path: Path) -> None:
+    place = Storage(tmp_path)
+    with RunDirectory.create(tmp_path, record()) as writer:
+        writer.add_rows("parity", [])
+        writer.add_rows("readings", [{"page": "a"}])
+        assert place.leftovers() == [] and place.leftovers(clear=True) == [] and writer.directory.is_dir()
+    assert place.names() == {"run-1"}
+    names = sorted(path.name for path in place.directory("run-1").iterdir())
+    assert names == ["SHA256SUMS", "readings.parquet", "run.json"]
+
+
 def test_a_run_never_replaces_another(tmp_path: Path) -> None:
     for page in ("first", "second"):
         writer = RunDirectory.create(tmp_path, record())
