@@ -110,6 +110,42 @@ def test_rates_of_the_roofline_section_are_flops_by_its_clock_and_time() -> None
     assert figures(adds)["flops"] is None  # a rate without a time
 
 
+def test_counters_of_roofline_scripts_are_flops_bytes_and_time() -> None:
+    counted = [
+        metric("dram__bytes.sum", 120.5, "Mbyte"), metric("sm__cycles_elapsed.avg", 1.3e6, "cycle"),
+        metric("sm__cycles_elapsed.avg.per_second", 1.30, "cycle/nsecond"),
+        metric("sm__inst_executed_pipe_tensor.sum", 0.0, "inst"),
+        metric(f"sm__{SASS}fadd_pred_on.sum", 1e6, "inst"),
+        metric(f"sm__{SASS}ffma_pred_on.sum", 2e9, "inst"),
+        metric(f"sm__{SASS}hfma_pred_on.sum", 5e5, "inst"),
+    ]  # fmt: skip
+    row = figures(counted)
+    assert (row["flops"], row["bytes"]) == (pytest.approx(4.002e9), 120.5e6)
+    assert row["duration_s"] == pytest.approx(1e-3)
+    # FLOPs of a tensor instruction depend on the card: a sum without them would be too small.
+    tensor = metric("sm__inst_executed_pipe_tensor_op_hmma.sum", 7.0, "inst")
+    assert figures([*counted, tensor])["flops"] is None
+
+
+@pytest.mark.parametrize(
+    ("figure", "names"),
+    [
+        ("sm", ["Compute (SM) [%]", "SM [%]", "SOL SM", "Compute (SM) Throughput"]),
+        ("memory", ["Memory [%]", "SOL Memory"]), ("dram", ["SOL DRAM", "SOL FB"]),
+        ("l1", ["SOL L1/TEX Cache", "SOL TEX"]), ("l2", ["SOL L2 Cache", "SOL L2"]),
+        ("bytes_read", ["dram__bytes_op_read.sum", "dram__bytes_read.sum"]),
+        ("bytes_written", ["dram__bytes_op_write.sum", "dram__bytes_write.sum"]),
+    ],
+)  # fmt: skip
+def test_a_figure_has_the_names_of_all_versions_and_is_never_below_zero(
+    figure: str, names: list[str]
+) -> None:
+    unit = "byte" if figure.startswith("bytes") else "%"
+    for name in names:
+        assert figures([metric(name, 71.5, unit)])[figure] == 71.5, name
+        assert figures([metric(name, -5.0, unit)])[figure] is None
+
+
 @pytest.mark.parametrize(
     ("sm", "dram", "memory", "expected"),
     [

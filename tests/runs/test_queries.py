@@ -121,6 +121,12 @@ def test_filters_of_the_runs(history: History, filters: dict[str, Any], runs: st
     assert "".join(run_id[-1] for run_id in history.runs(**filters)["run_id"]) == runs
 
 
+def test_what_there_is_to_filter_by(history: History) -> None:
+    counted = history.query("filter_values")[0].set_index(["name", "value"])["runs"].to_dict()
+    assert counted["engines", "fast"] == counted["gpus", "NVIDIA H200"] == 2
+    assert (counted["backends", "eager"], counted["backends", "vendor"]) == (4, 1)
+
+
 def test_tokens_a_second(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, record("a")) as writer:
         writer.add_rows(
@@ -150,6 +156,19 @@ def test_tokens_a_second(tmp_path: Path) -> None:
             "a": 1,
             "b": 0,
         }
+
+
+def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
+    rows = [
+        timing(None, "decode", 800.0, aggregate="mean"), timing(None, "decode", 90.0, aggregate="std"),
+        timing(None, "prefill", 70.0, aggregate="mean"), timing("p", "prefill", 60.0),
+    ]  # fmt: skip
+    write_run(tmp_path, "a", rows, source="llm-perf-opt")
+    with History(tmp_path) as history:
+        found = history.query("stage_summary")[0].set_index("stage")
+    assert found.loc["decode", ["mean", "std"]].tolist() == [800.0, 90.0]
+    assert found.loc["decode", ["n", "median", "p5", "p95"]].isna().all()
+    assert found.loc["prefill", ["median", "n"]].tolist() == [60.0, 1]
 
 
 # --- B against A --------------------------------------------------------------------------------

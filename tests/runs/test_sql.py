@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.cli.main import main
 from dsocr_core.runs.history import READABLE, History, HistoryError
 from dsocr_core.runs.schema import TABLES as OF_A_RUN
 from dsocr_core.runs.statements import Limits
@@ -123,6 +124,19 @@ def test_every_table_that_can_be_read_is_listed_with_its_columns(history: Histor
         f"SELECT count(*) FROM (SELECT {columns} FROM {name})" for name, columns in listed.items()
     )
     assert len(history.sql(counts)) == len(listed)
+
+
+@pytest.mark.parametrize("words", ["EXPLAIN", "EXPLAIN ANALYZE", "explain (format json)"])
+def test_a_question_may_be_explained(
+    history: History, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--history", history.storage.location)
+    asked = f"{words} SELECT count(*) FROM images JOIN runs USING (run_id)"
+    assert main(["history", "sql", asked, *place]) == 0
+    assert "join" in capsys.readouterr().out.lower()
+    assert main(["history", "sql", f"{words} SELECT nothing FROM images", *place]) == 2
+    said = capsys.readouterr().out.strip()
+    assert "nothing" in said and "\n" not in said
 
 
 def test_an_answer_is_of_the_history_as_it_is_now(tmp_path: Path) -> None:
