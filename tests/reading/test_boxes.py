@@ -1,5 +1,6 @@
 """Boxes in pixels and their one-to-one matching, by hand and as invariants."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,6 +98,13 @@ def test_labels_tell_boxes_of_one_place_apart() -> None:
     ]
 
 
+def test_a_neighbour_of_the_same_label_does_not_win_over_the_same_place() -> None:
+    """A called the heading text; the text below it in B touches it a little."""
+    a = make(("text", (0, 0, 500, 100)))
+    b = make(("title", (0, 0, 500, 100)), ("text", (0, 75, 500, 175)))
+    assert states(a, b) == ["relabelled", "only_b"]
+
+
 numbers = st.integers(0, 40).map(lambda value: value * 25.0)
 any_boxes = st.lists(
     st.tuples(st.sampled_from(["text", "title"]), st.tuples(numbers, numbers, numbers, numbers)), max_size=12
@@ -118,6 +126,13 @@ def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple
 
 def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
     return make(*[("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
+
+
+def test_a_thousand_boxes_are_matched_in_two_seconds_and_two_thousand_are_the_most() -> None:
+    assert boxes_module.MATCH_LIMIT <= 2000
+    started = time.process_time()
+    assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
+    assert time.process_time() - started < 2
 
 
 def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

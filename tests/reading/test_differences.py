@@ -43,6 +43,11 @@ def test_shifts_within_the_tolerance_are_one_difference() -> None:
     assert found.evidence["shift_percent"] == pytest.approx(1000 / 999, abs=1e-3)
 
 
+def test_a_relabelled_box_has_both_labels() -> None:
+    found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
+    assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
+
+
 def test_a_changed_text_counts_its_edits_and_holds_both() -> None:
     found = only(texts(markup(changed(2, text="the sexond paragraph of a page"))), "text")
     # c -> x, and "the" -> "a": three edits more.

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading import differences as parity_module
 from dsocr_core.reading.differences import character_error_rate
 from dsocr_core.reading.input_parity import MODEL_LINES
@@ -184,6 +185,15 @@ def test_the_tolerance_can_be_set(text: str, tolerance: Tolerance, verdict: Verd
     assert report.verdict == verdict
     moved = [pair for pair in report.pairs if pair.state == "moved"]
     assert bool(moved) == (tolerance.shift_percent == 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("boxes", -1), ("shift_percent", float("nan")), ("character_error_rate", float("inf"))],
+)
+def test_a_tolerance_out_of_range_is_refused(name: str, value: float) -> None:
+    with pytest.raises(DsocrError, match=f"tolerance.{name} is .*: give 0 or more"):
+        Tolerance(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, int
 
 def test_far_and_empty_boxes(rectangles: list[tuple[int, int, int, int]]) -> None:
     far = boxes("text", (-1e6, -1e6, 1e6, 1e6), (5, 5, 5, 5), (1e6, 1e6, 1e6, 1e6), (-1e6, 500, 1e6, 500))
-    drawn = draw_boxes(page(), far)
+    given = page()
+    drawn = draw_boxes(given, far)
+    assert given == page()
     assert len(rectangles) == 2 * len(far)  # each with its label's ground
     outlines = np.array(rectangles[::2])
     assert outlines.min() >= -20 and outlines.max() <= 1020
