@@ -77,6 +77,8 @@ def test_in_a_comparison_a_is_read_first_and_without_a_draft(tmp_path: Path, pag
         backend.told = lambda _, other, side=side: heard.append((side, other.text_raw))  # type: ignore[method-assign]
     session.compare(page)
     assert heard == [("a", ""), ("b", "a"), ("a", "read"), ("b", make_result("a").text_raw), ("b", "read")]
+    session.compare(page, ("b",), a=make_result("of another B"))  # as B2 to Bn
+    assert heard[5:] == [("b", make_result("of another B").text_raw), ("b", "read")]
     for wrong in (Settings(draft="a"), Settings(draft="a", b="eager")):
         with pytest.raises(SettingsError, match="give --b fast"):
             Session(wrong, Opening(tmp_path)).check()

@@ -16,6 +16,7 @@ import dsocr_core.backends.on_device as on_device
 from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.backends.on_device import EngineBackend, engine_backend, published_backend
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.devices import Gpu
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import InferSettings, Settings
@@ -89,6 +90,12 @@ def test_a_load_without_memory_is_one_line_with_what_is_needed(
 def test_other_engines_refuse_a_precision_in_one_line(make: Callable[[Settings], Backend]) -> None:
     with pytest.raises(DsocrError, match=r"^precision fp8-kv is a setting of the fast engine, not of \w+: "):
         make(Settings(precision="fp8-kv")).load()
+
+
+def test_random_weights_have_no_published_code() -> None:
+    made = published_backend(settings_of(f"random:{EMBEDDED_CHECKPOINT}"))
+    with pytest.raises(DsocrError, match=r"^random:\S+: random weights [^\n]*; use run, not compare$"):
+        made.load()
 
 
 def test_a_precision_is_a_part_of_the_result_caches_key() -> None:

@@ -17,6 +17,7 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
 from dsocr_core.read.session import Session
+from dsocr_core.read.sides import Sides
 from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
@@ -133,6 +134,20 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
     report.print(Console(file=text, width=80))
     said = text.getvalue()
     assert "Against far" in said and "answered 503" in said and "not known" in said
+
+
+def test_an_a_that_fails_is_compared_with_no_b_and_each_has_its_error(
+    pages: list[Path], tmp_path: Path
+) -> None:
+    with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
+        all_settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
+        sides = Sides(list(map(Session, all_settings)))
+        compared, _ = sides.read(sides.first.settings.request(pages[0]), None, CancelToken())
+        assert [list(each.errors) for each in compared] == [["a"], ["a"]]
+        plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
+        report = read_run(list(map(Session, all_settings)), plan)
+    assert report.failed == 2
+    assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]  # type: ignore[attr-defined]
 
 
 def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(

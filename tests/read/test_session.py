@@ -102,6 +102,12 @@ def test_any_other_setting_is_another_result(session: Session, page: Path, chang
     assert session.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
 
 
+def test_another_dtype_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
+    session.compare(session.settings.request(page))
+    other = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
+    assert other.find(other.settings.request(page)) is None
+
+
 def test_another_engine_is_another_result_of_ours_alone(session: Session, page: Path, tmp_path: Path) -> None:
     request = session.settings.request(page)
     session.compare(request)
