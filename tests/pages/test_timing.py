@@ -188,7 +188,7 @@ def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() 
         [
             {"workload": work, "name": f"s{work}", "backend": "fast", "commit": f"c{place}",
              "position": place, "since": pd.Timestamp(2026, 1, 1) + pd.Timedelta(days=place, minutes=work),
-             "run_ids": ["r"], "pages_per_s": 1.0}
+             "run_ids": ["r"], "pages_per_s": 10.0**work}
             for work in range(12) for place in range(100 if work < 10 else 1)
         ]
     )  # fmt: skip
@@ -200,3 +200,7 @@ def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() 
     assert sorted(shown_series["workload"].unique()) == list(range(2, 10))
     assert shown_series["position"].min() == 40 and len(shown_marks) == 1
     assert said == " 4 series not drawn. The newest 60 of 100 commits."
+    # F18: a change stands at its own series and commit, in its colour.
+    figure = charts.rates(shown_series, shown_marks)
+    (note,), colours = figure.layout.annotations, {trace.name: trace.line.color for trace in figure.data}
+    assert (note.x, note.y, note.font.color) == (59, 9, colours["s9"])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr_core.reading.records import TopTwo
 from dsocr_core.review.keys import parse_key, review_key
-from dsocr_core.review.review import Review, ReviewError, open_review
+from dsocr_core.review.review import Review, ReviewError, open_review, run_fact
 from dsocr_core.runs.history import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
@@ -38,6 +38,10 @@ def test_a_run_with_both_backends(history: History) -> None:
     assert (review.key, review.a.name, review.b.name) == ("both-1", "eager", "vendor")
     assert [page.name for page in review.pages] == ["p3", "p2", "p1"]
     assert review.page("p3").verdict == "differs"
+    # The record's dtype and attention are of A alone.
+    a, b = (replace(side, used={}) for side in (review.a, review.b))
+    for name, value in (("dtype", "float32"), ("attention", "eager")):
+        assert (run_fact(a, name), run_fact(b, name)) == (value, None)
     with pytest.raises(ReviewError, match="no page 'p9'"):
         review.page("p9")
 
