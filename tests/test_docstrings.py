@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,16 +15,19 @@ from tests.support.paths import ROOT
 WORDS = frozenset({"What", "Whether", "Of", "How", "Who", "Where", "When", "Which", "If", "That"})
 
 
-def docstrings(file: Path) -> Iterator[str]:
+@cache
+def docstrings(file: Path) -> list[str]:
     """Every docstring of a file, those of fields and constants too."""
+    found = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+            found.append(ast.get_docstring(node) or "")
         body = getattr(node, "body", None)
         for first, second in pairwise(body) if isinstance(body, list) else ():
             match first, second:
                 case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
-                    yield text.strip()
+                    found.append(text.strip())
+    return found
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
@@ -64,7 +67,7 @@ def test_files_and_modules_that_are_named_exist() -> None:
         if name.endswith(".py"):
             texts = docstrings(ROOT / name)
         elif name.endswith(".md") and name not in GONE:
-            texts = iter([(ROOT / name).read_text(encoding="utf-8")])
+            texts = [(ROOT / name).read_text(encoding="utf-8")]
         else:
             continue
         for text in texts:

@@ -30,7 +30,7 @@ MOST_WAITING = 64
 
 @dataclass(frozen=True)
 class PageOutcome:
-    """What became of a page: a comparison with each B, or of A alone; none where it was not read."""
+    """Outcome of a page: a comparison with each B, or of A alone; none where it was not read."""
 
     page: ReadyPage
     comparisons: tuple[Comparison, ...] = ()

@@ -172,7 +172,7 @@ class Cause:
 
 
 def with_cause(reasons: Iterable[str], causes: Sequence[Cause]) -> tuple[str, ...]:
-    """What differs, a sentence a kind, then its first cause."""
+    """Differences, a sentence a kind, then its first cause."""
     return (*reasons, *(each.sentence for each in causes[:1]))
 
 

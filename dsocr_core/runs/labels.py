@@ -133,7 +133,7 @@ def card_name(run: Mapping[str, object]) -> str:
 
 
 def setting(run: Mapping[str, object], backend: str = "") -> tuple[str, ...]:
-    """What the times of a run, or of one of its backends, depend on: engine and card, then the others.
+    """Facts that the times of a run, or of one of its backends, depend on: engine and card, then the others.
 
     Preset, model, dtype, attention and deviations from the published settings; "" where one is not recorded,
     as of a backend beside the one whose dtype and attention the run has.

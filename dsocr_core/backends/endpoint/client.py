@@ -109,7 +109,7 @@ class Client:
 
 
 async def _watched(work: Coroutine[Any, Any, str], within_s: float, cancel: CancelToken | None) -> str:
-    """What some work returns, within a time and until it is cancelled. Raises TimeoutError, Cancelled."""
+    """Result of some work, within a time and until it is cancelled. Raises TimeoutError, Cancelled."""
     task = asyncio.ensure_future(work)
     try:
         async with asyncio.timeout(within_s):

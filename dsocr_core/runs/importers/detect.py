@@ -185,7 +185,7 @@ class _Import:
                 self._skip(place, f"not a file that is taken from {WORDS[owner.source]}")
 
     def _children(self, directory: Path) -> list[tuple[Path, bool]]:
-        """What a folder has, sorted, with whether it is a folder; links and what is neither are named."""
+        """Contents of a folder, sorted, with whether it is a folder; links and what is neither are named."""
         found: list[tuple[Path, bool]] = []
         try:
             with os.scandir(directory) as entries:

@@ -49,7 +49,7 @@ class RunFiles:
     place: Path
     """The folder or the file that the run is in."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Of the files that were taken, by what they are."""
+    """Files that were taken, by what they are."""
     paths: dict[str, Path] = field(default_factory=dict)
     """The same files."""
     skipped: list[Skipped] = field(default_factory=list)
@@ -57,7 +57,7 @@ class RunFiles:
     """Files that were taken, or named in `skipped`."""
 
     def take(self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int) -> Parsed | None:
-        """What a text says; None where it is refused, with the reason in `skipped`."""
+        """Parse a text; None where it is refused, with the reason in `skipped`."""
         self.seen.add(file)
         try:
             content = read_bytes(file, limit)

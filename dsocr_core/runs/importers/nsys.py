@@ -116,7 +116,7 @@ def _figures(table: Table, name: str) -> pd.DataFrame:
         wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
         _refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
     printed = plain.apply(lambda cells: 10.0 ** -cells.str.partition(".")[2].str.len())
-    """What one of the last digit is worth."""
+    """Worth of one in the last digit."""
     for column, factor in worth.items():
         found[column], printed[column] = found[column] * factor, printed[column] * factor
     if "took" in found:

@@ -63,7 +63,7 @@ class Table:
     units: Mapping[str, str]
     """By column, where the head names one."""
     mark: str
-    """What separates cells."""
+    """Separators of cells."""
     lines: array[int] = field(default_factory=lambda: array("l"))
     """Numbers of its lines in the text, the first is 0."""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -35,7 +35,7 @@ def settings() -> Settings:
 
 
 def first() -> dict[str, Any]:
-    """What a new session shows: the example, if it is recorded for the settings of this server."""
+    """First page of a new session: the example, if it is recorded for the settings of this server."""
     return {"page": PAGE, "box": BOX, "example": True, **OWN} if results() else {}
 
 

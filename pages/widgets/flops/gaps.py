@@ -138,7 +138,7 @@ def _chosen(found: _AllRuns) -> Side | None:
 
 
 def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
-    """What the chosen run loses and where, and how exact the arithmetic of all runs is."""
+    """Say what the chosen run loses and where, and how exact the arithmetic of all runs is."""
     lost = f"{lost_sentence(stages)} " if len(stages) else ""
     st.markdown(f"**{plain(lost + found.sentence)}**")
     notes = []
@@ -283,7 +283,7 @@ def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> Non
 
 
 def _roofline(stages: pd.DataFrame) -> None:
-    """What each stage reaches under the roof of the run's device."""
+    """Draw what each stage reaches under the roof of the run's device."""
     known = stages[
         (stages["intensity"] > 0) & (stages["milliseconds"] > 0) & stages["lower_bound_ms"].notna()
     ]

@@ -64,7 +64,7 @@ def _readings(change: Change) -> tuple[str, str]:
 
 
 def readings_of(item: Difference) -> tuple[str, str]:
-    """What A and B read where a difference of texts begins; of another difference its words, for both."""
+    """Readings of A and B where a difference of texts begins; of another difference its words, for both."""
     changes = text_changes(*item.texts) if item.texts is not None else []
     return _readings(changes[0]) if changes and changes[0].kind == "text" else ("", "")
 

@@ -15,7 +15,7 @@ Part = tuple[str, float, bool]
 
 
 def spans(parts: Iterable[Part]) -> Iterator[tuple[float, Part]]:
-    """Where each part begins in ms: top-level stages follow one another, vision is at the head of prefill."""
+    """Start of each part in ms: top-level stages follow one another, vision is at the head of prefill."""
     clock = inner = 0.0
     for part in parts:
         stage, spent, inside = part

@@ -53,7 +53,7 @@ def _raw(shown: PairView) -> None:
 
 
 def _inputs(shown: PairView) -> None:
-    """What went into both models line by line; of one side alone what its backend tells."""
+    """Inputs of both models line by line; of one side alone what its backend tells."""
     if shown.report is not None:
         st.caption(f"{_INPUTS_WORDS[shown.report.input_parity]} {_MARKS}")
         table.draw(input_table(shown.report.inputs), INPUTS)

@@ -1,4 +1,4 @@
-"""What a sample says: the text of each of its blocks, which tells who is right where A and B differ."""
+"""Truth of a sample: the text of each of its blocks, which tells who is right where A and B differ."""
 
 from __future__ import annotations
 

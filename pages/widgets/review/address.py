@@ -37,7 +37,7 @@ _COOKIE = "dsocr_reviewer"
 
 
 def values() -> dict[str, Any]:
-    """What this session holds, to be changed in one step."""
+    """State of this session, to be changed in one step."""
     return STATE.values
 
 

@@ -45,7 +45,7 @@ def draw(queue: Queue) -> None:
 
 
 def answer_html(queue: Queue) -> str:
-    """What came out of all pages and, where it is one, the cause."""
+    """Sum up what came out of all pages and, where it is one, the cause."""
     review, pages = queue.review, [page for page in queue.review.pages if not page.in_one_run]
     groups = Counter(group_of(page) for page in pages)
     counts = ", ".join(

@@ -94,7 +94,7 @@ class Queue:
         return self.pages[index] if 0 <= index < len(self.pages) else None
 
     def own(self, page: str) -> Judgement | None:
-        """What counts of this reviewer on a page."""
+        """Find what counts of this reviewer on a page."""
         return self.given.get(page, {}).get(address.reviewer())
 
 

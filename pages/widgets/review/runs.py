@@ -1,4 +1,4 @@
-"""Which runs are reviewed: A and B, chosen in the sidebar."""
+"""Choice of the runs that are reviewed: A and B, chosen in the sidebar."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def draw(found: Listed, total: int, sql: list[str]) -> None:
 
 
 def sentence(found: Listed, total: int) -> str:
-    """How many runs and groups, the fastest, and how many are marked."""
+    """Count runs and groups, name the fastest, and how many are marked."""
     table, groups = found.table, found.groups
     of_all = f" of {total:,}" if len(table) < total else ""
     words = f"{plural(len(table), 'run')}{of_all} in {plural(len(groups), 'group')}"

@@ -88,7 +88,7 @@ def _table(table: pd.DataFrame, baseline_run: str) -> list[str]:
 
 
 def nothing(view: str, total: int) -> None:
-    """What to do where no run is listed."""
+    """Say what to do where no run is listed."""
     if view == "Trash" and not address.filtered():
         st.markdown("The trash is empty.")
     elif total and (view or address.filtered()):

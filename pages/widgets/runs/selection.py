@@ -60,7 +60,7 @@ def _figures(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) 
 
 
 def _speed(history: History, runs: pd.DataFrame) -> str:
-    """How B stands to A: faster or slower with an interval, else why it is inconclusive."""
+    """Say how B stands to A: faster or slower with an interval, else why it is inconclusive."""
     pace = own_pace(history.query("pace", run_ids=list(runs["run_id"]))[0]).set_index("run_id")["backend"]
     if len(pace) < len(runs):
         return "Not both runs have times."

@@ -154,7 +154,7 @@ def speed(ratio: Ratio | None) -> float | None:
 
 
 def marks(run: Mapping[Any, Any]) -> str | None:
-    """What to know of a run's times, its failures and its tags."""
+    """Mark what to know of a run's times, its failures and its tags."""
     found = ["busy machine"] * bool(run["contended"]) + ["profiled"] * bool(run["profiled"])
     found += [f"{int(run['failed'])} failed"] if has_value(run["failed"]) and run["failed"] else []
     return ", ".join([*found, *run["tags"]]) or None
