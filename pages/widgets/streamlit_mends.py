@@ -146,13 +146,8 @@ _CLIENT = Path(st.__file__).parent / "static" / "index.html"
 _PAGES = ("review", "timing", "runs", "flops")
 _BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
-_ROOM = """<style>
-@media (min-width: 769px) {
-  [data-testid="stAppViewContainer"]:not(:has([data-testid="stSidebar"])) { padding-left: 300px; }
-}
-.stMainBlockContainer { padding-left: 1.6rem !important; padding-right: 1.6rem !important; }
-</style>"""
-"""Room for the sidebar, which comes after the page's first words and would move them."""
+STYLE = Path(__file__).parent / "shared" / "style.css"
+"""In the page from its first frame: a style that came with the first words would move them."""
 
 
 def page_addresses() -> list[Route]:
@@ -170,5 +165,7 @@ def _first(asked: Request) -> RedirectResponse:
 
 
 def _client(_: Request) -> HTMLResponse:
-    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}{_ROOM}", 1)
+    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
+    # After the head, where the client's own styles are.
+    html = html.replace("<body>", f"<body><style>{STYLE.read_text('utf-8')}</style>", 1)
     return HTMLResponse(html, headers={"cache-control": "no-cache"})

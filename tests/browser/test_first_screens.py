@@ -74,12 +74,18 @@ new PerformanceObserver((list) => {
 """
 
 
-@pytest.mark.parametrize("name", ["review", "timing", "runs", "flops"])
-def test_nothing_moves_while_a_page_comes_in(server: Server, browser: Browser, name: str) -> None:
-    with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
+A_PAGE = "review?review=20261122-224122-a5d34156&page=03-tall-notice.png"
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize("name", ["", "review", A_PAGE, "timing", "runs", "flops"])
+def test_nothing_moves_while_a_page_comes_in(server: Server, browser: Browser, name: str, width: int) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}) as context:
         context.add_init_script(WATCH)
         context.add_init_script(SHIFTS)
         page = context.new_page()
         page.goto(f"{server.url}/{name}")
         page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=60_000)
+        if name in ("", A_PAGE):
+            assert page.locator(".viewer[data-image]").count() == 1
         assert page.evaluate("window.moved") < 0.1

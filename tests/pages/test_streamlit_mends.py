@@ -25,6 +25,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.base import error_log
 from pages.widgets.shared.messages import show_script_error
 from pages.widgets.streamlit_mends import (
+    STYLE,
     OwnOrigin,
     finish_callbacks,
     ignore_pages_left,
@@ -246,6 +247,11 @@ def test_a_page_says_to_the_client_where_the_server_is() -> None:
     assert "window.__streamlit = {BACKEND_BASE_URL" in html
     # Before the client's own scripts, which read it when they are loaded.
     assert html.index("window.__streamlit") < html.index('<script type="module"')
+
+
+def test_the_style_is_in_the_page_from_its_first_frame_after_the_clients_own() -> None:
+    html = TestClient(Starlette(routes=[*page_addresses()])).get("/").text
+    assert html.index("</head>") < html.index(STYLE.read_text("utf-8")) < html.index('id="root"')
 
 
 @pytest.mark.parametrize("query", ["", "?page=01-letter&source=Samples", "?text=caf%C3%A9"])

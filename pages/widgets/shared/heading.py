@@ -1,9 +1,8 @@
-"""Head of every page: the style sheet and its name."""
+"""Head of every page: its name."""
 
 from __future__ import annotations
 
 from html import escape
-from pathlib import Path
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -21,7 +20,6 @@ NAMES = {
 
 def draw(page: str) -> DeltaGenerator:
     """Draw it for the page of that script; returns a place in its line."""
-    st.html(Path(__file__).with_name("style.css"))
     with st.container(key="page"):
         watch_page(f"{page} fields")
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):

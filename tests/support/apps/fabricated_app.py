@@ -16,6 +16,7 @@ if str(ROOT) not in sys.path:
 from dsocr_core.settings import Settings  # noqa: E402
 from pages.widgets.shared import resources, sources  # noqa: E402
 from pages.widgets.shared.runner import Runner  # noqa: E402
+from pages.widgets.streamlit_mends import STYLE  # noqa: E402
 from tests.support import fabricated_results as fabricated  # noqa: E402
 
 MANY = 1000
@@ -38,4 +39,5 @@ def stage(folder: str) -> Runner:
 resources.runner = lambda: stage(sys.argv[1])
 resources.runner()
 st.set_page_config(page_title="made-up backends", layout="wide", initial_sidebar_state=300)
+st.html(STYLE)
 runpy.run_path(str(ROOT / "pages" / "compare.py"))

@@ -12,6 +12,7 @@ if str(ROOT) not in sys.path:
 
 from dsocr_core.runs.history import History  # noqa: E402
 from pages.widgets.shared import resources  # noqa: E402
+from pages.widgets.streamlit_mends import STYLE  # noqa: E402
 
 
 @st.cache_resource
@@ -21,4 +22,5 @@ def history(folder: str) -> History:
 
 resources.history = lambda: history(sys.argv[2])
 st.set_page_config(page_title="made-up runs", layout="wide", initial_sidebar_state=300)
+st.html(STYLE)
 runpy.run_path(str(ROOT / "pages" / f"{sys.argv[1]}.py"))
