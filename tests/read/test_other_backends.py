@@ -136,9 +136,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
     assert "Against far" in said and "answered 503" in said and "not known" in said
 
 
-def test_an_a_that_fails_is_compared_with_no_b_and_each_has_its_error(
-    pages: list[Path], tmp_path: Path
-) -> None:
+def test_an_a_that_fails_is_compared_with_no_b(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
         all_settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
         sides = Sides(list(map(Session, all_settings)))

@@ -39,9 +39,7 @@ def test_settings_as_asked_are_not_beside_what_they_came_to() -> None:
 @pytest.mark.parametrize(
     ("engine", "backends"), [("eager", ["eager", "vendor"]), ("endpoint plain", ["endpoint", "endpoint-2"])]
 )
-def test_the_second_backend_does_not_have_the_dtype_and_attention_of_the_run(
-    engine: str, backends: list[str]
-) -> None:
+def test_a_second_backend_does_not_have_the_dtype_of_the_run(engine: str, backends: list[str]) -> None:
     """F9: the vendor's row said bf16; it ran float32."""
     run = {"engine": engine, "device": "cpu", "dtype": "bfloat16", "attention": "sdpa", "backends": backends}
     assert [setting(run, each)[3:5] for each in backends] == [("bf16", "sdpa"), ("", "")]
