@@ -62,7 +62,7 @@ def page() -> None:
         )
     if running is not None:
         progress.draw(running, side_labels(choice.settings))
-    st.fragment(_draw_results)(choice, picture, results, job)
+    st.fragment(_draw_results)(choice, picture, results, job, value("example"))
 
 
 def _running() -> bool:
@@ -107,9 +107,11 @@ def _nothing(choice: Choice) -> None:
 
 
 def _draw_results(
-    choice: Choice, picture: resources.Picture, results: PageResults, job: ReadJob | None
+    choice: Choice, picture: resources.Picture, results: PageResults, job: ReadJob | None, of_example: bool
 ) -> None:
     """The answer, the viewer and the tabs: a fragment, so that a selection does not run the whole page."""
+    if of_example and not value("example"):
+        st.rerun()  # its button stands in this fragment, the settings do not
     assert choice.page is not None
     assert choice.request is not None
     # A page that was not read has no results, and its viewer no boxes.

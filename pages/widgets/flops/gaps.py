@@ -144,7 +144,10 @@ def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
     notes = []
     if len(found.missing):
         counts = found.missing["reason"].value_counts()
-        reasons = ", ".join(f"{reason} ({count})" for reason, count in counts.items())
+        several = len(counts) > 1
+        reasons = ", ".join(
+            f"{reason} ({count})" if several else str(reason) for reason, count in counts.items()
+        )
         way_out = "; dsocr history count RUN counts them" if "recorded without FLOPs" in counts else ""
         notes.append(f"{plural(len(found.missing), 'run')} without FLOPs: {reasons}{way_out}.")
     if len(found.bounded) < len(found.names):
