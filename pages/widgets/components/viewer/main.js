@@ -99,9 +99,7 @@ class Viewer {
       // Only after a click: keys that were pressed meanwhile meant something else.
       if (at > (this.asked ?? at) && this.clicked) document.querySelector(`.st-key-${field} input`)?.focus();
       this.asked = at;
-      // A field that was drawn anew meanwhile has lost the focus that a verdict without a name gave it.
-      if (!this.around.keys.some((key) => key.act && key.field)) this.naming = null;
-      if (this.naming && document.activeElement === document.body) fieldOf(this.naming)?.focus();
+      if (!this.around.keys.some((key) => key.act && key.field)) waitForName(null);
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     const more = (this.around?.keys ?? []).map(({ key, does }) => [key, does]);
@@ -273,7 +271,7 @@ class Viewer {
   askName(key) {
     const field = key.field && fieldOf(key);
     if (!field || field.value.trim()) return;
-    this.naming = key;
+    waitForName(key);
     field.focus();
   }
 
@@ -284,7 +282,7 @@ class Viewer {
     if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
       // A name goes as an action too: the field may be drawn anew before its value is sent.
       if (event.key === "Enter" && target === fieldOf(this.around.ask)) this.actAround("named", target.value);
-      this.naming = null;
+      waitForName(null);
       target.blur(); // at once: the next key is none of the field's
       return;
     }
@@ -446,6 +444,21 @@ function takeWaiting(viewer) {
 }
 
 // The field of the page around that a key leads to.
+// The key whose field waits for the reviewer's name. A field that is drawn anew has lost the focus, and gets it back
+// until the name is written or something else is clicked; the viewer too may be another one by then.
+let naming = null;
+const REDRAWN = new MutationObserver(() => {
+  if (naming && document.activeElement === document.body) fieldOf(naming)?.focus();
+});
+
+function waitForName(key) {
+  naming = key;
+  if (key) REDRAWN.observe(document.body, { childList: true, subtree: true });
+  else REDRAWN.disconnect();
+}
+
+addEventListener("pointerdown", () => waitForName(null), true);
+
 function fieldOf({ field }) {
   return document.querySelector(`.st-key-${field} input`);
 }
