@@ -61,7 +61,9 @@ def settled(page: Page) -> Viewer:
 def opened(page: Page, number: int = 0) -> Viewer:
     """Open a page of the grid."""
     page.locator(".gallery button").nth(number).click()
-    return settled(page)
+    viewer = settled(page)
+    page.locator(".st-key-review-reviewer input").wait_for()
+    return viewer
 
 
 def press(page: Page, key: str) -> float:
@@ -122,6 +124,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     assert len(given) == 10
     keyboard.press("d")
     page.locator('.viewer:not([data-selected=""])').wait_for()
+    page.wait_for_url(lambda url: "box=" in url)
     keyboard.press("2")
     last = chosen(page)
     page.wait_for_url(lambda url: "mode=2-up" in url and "box=" in url)

@@ -269,10 +269,9 @@ class Viewer {
 
   // Without a name what is said leads to its field. A name that stands there is on its way: no key after it is typed.
   askName(key) {
-    const field = key.field && fieldOf(key);
-    if (!field || field.value.trim()) return;
-    waitForName(key);
-    field.focus();
+    if (!key.field || fieldOf(key)?.value.trim()) return;
+    waitForName(key); // the field may come later than the viewer
+    fieldOf(key)?.focus();
   }
 
   key(event) {
