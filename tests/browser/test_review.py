@@ -122,6 +122,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             page.locator(f'.viewer:not([data-image^="{name}:"])').wait_for()
             settled(page)
     assert len(given) == 10
+    settled(page)
     keyboard.press("d")
     page.locator('.viewer:not([data-selected=""])').wait_for()
     page.wait_for_url(lambda url: "box=" in url)
