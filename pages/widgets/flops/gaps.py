@@ -282,7 +282,10 @@ def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> Non
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
     columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
     table.draw(stages, columns, marked=[stage == text("stage") for stage in stages["stage"]])
-    _roofline(stages)
+    drawn = st.expander("Roofline", key="flops roof", on_change="rerun")
+    if drawn.open:  # a chart's library is two thirds of what the page costs the browser
+        with drawn:
+            _roofline(stages)
 
 
 def _roofline(stages: pd.DataFrame) -> None:
