@@ -12,7 +12,7 @@ from analytic_model.hardware import Hardware
 from dsocr_core.base.formatting import amount, duration, plural, significant, speed_ratio
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.kernels import kernel_names
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.timings import VISION, in_order
 from pages.widgets.shared import plots

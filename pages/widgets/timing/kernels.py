@@ -8,8 +8,7 @@ import streamlit as st
 from analytic_model.cards import card_named
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs import timings
-from dsocr_core.runs.kernel_names import kernel_names
-from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
+from dsocr_core.runs.kernels import SHARES, KernelPairs, kernel_names, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, short_names
 from pages.widgets.shared import figure, navigation, resources, table
 from pages.widgets.shared.stages import stage_name
@@ -40,7 +39,7 @@ _PAIR = {
         f"{name}_{side}": Column(f"{head} {side.upper()}", unit)
         for name, head, unit in (
             ("each_s", "each", "s"), ("total_s", "total", "s"), ("calls", "calls", "count"),
-            *((name, {"sm": "SM", "dram": "DRAM"}.get(name, name), "%") for name in FIGURES),
+            *((name, {"sm": "SM", "dram": "DRAM"}.get(name, name), "%") for name in SHARES),
         )
         for side in "ab"
     },

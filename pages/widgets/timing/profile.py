@@ -10,9 +10,15 @@ import pandas as pd
 from analytic_model.cards import card_named, with_own_peaks
 from analytic_model.hardware import Hardware
 from dsocr_core.base.formatting import amount, percent, plural
-from dsocr_core.runs.kernel_names import kernel_names
-from dsocr_core.runs.kernel_profiles import CLASS_RULE
-from dsocr_core.runs.profiled import by_kernel, device_name, joined, known, profile_rows
+from dsocr_core.runs.kernels import (
+    CLASS_RULE,
+    by_kernel,
+    device_name,
+    joined,
+    kernel_names,
+    known,
+    profile_rows,
+)  # fmt: skip
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts
@@ -32,7 +38,7 @@ _RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps
 COLUMNS = {
     "stage": Column("stage"),
     "name": Column("kernel"),
-    "launches": Column(
+    "calls": Column(
         "launches", "count", "With several, times are summed; other figures are means, weighted by time."
     ),
     "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.kernel_pairs import profile_of
+from dsocr_core.runs.kernels import profile_of
 from pages.widgets.shared import resources
 from tests.support.opened_page import bodies, opened, words
 from tests.support.timed_history import kernels, paced, record, write

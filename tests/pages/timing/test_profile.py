@@ -6,7 +6,7 @@ import pytest
 
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
-from dsocr_core.runs.profiled import by_kernel, profile_rows
+from dsocr_core.runs.kernels import by_kernel, profile_rows
 from pages.widgets.timing.charts import kernel_roofline, roofs
 from pages.widgets.timing.profile import device_of, profile_words
 from tests.support.launches import LAUNCHES, metrics

@@ -17,7 +17,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import ncu
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.reading import TABLE_LIMIT, unpacked
-from dsocr_core.runs.kernel_profiles import figures
+from dsocr_core.runs.kernels import figures
 from tests.support.launches import launches_in
 from tests.support.paths import ROOT
 

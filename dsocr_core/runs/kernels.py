@@ -1,0 +1,430 @@
+"""Kernels of runs: figures of launches under Nsight Compute, a row a kernel, and two runs side by side.
+
+Profilers spell a kernel's name and its figures in several ways; here each has one name and one unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsocr_core.base.formatting import amount, plural, significant
+from dsocr_core.runs.history import History
+
+# --- names ----------------------------------------------------------------------------------------
+
+_CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|(?<!\w)<unnamed>::|\bunnamed>::")
+"""Unnamed namespaces, of which Nsight Compute prints some as `unnamed>::`."""
+_SPELLING = re.compile(r"\b(?:const|void)\b|\w+>?::|[\s\[\]:]+")
+_BRACKETS = re.compile(r"<[^<>()]*>|\([^()]*\)")
+_AFTER = re.compile(r"(\s+(const|volatile|noexcept)|\s*&+|\s*\[[^\]]*\])+$")
+_LONGEST = 4_000
+
+
+def plain_name(name: str) -> str:
+    """A kernel's name as Nsight Systems and Nsight Compute both spell it: no namespaces, casts, spaces."""
+    return _SPELLING.sub("", _CASTS.sub("", _UNNAMED.sub("", name)))
+
+
+def kernel_names(fulls: Sequence[str]) -> list[str]:
+    """Base names; where different kernels share one, with its template, then its arguments, else whole."""
+    parts = {full: _parts(full) for full in dict.fromkeys(fulls)}
+    shown: dict[str, str] = {}
+    for count in (1, 2, 3):
+        names = {full: "".join(part[:count]) for full, part in parts.items() if full not in shown}
+        kernels: dict[str, set[str]] = defaultdict(set)
+        for full, name in names.items():
+            kernels[name].add(plain_name(full))
+        shown |= {full: name for full, name in names.items() if len(kernels[name]) == 1}
+    return [shown.get(full, full) for full in fulls]
+
+
+def _parts(full: str) -> tuple[str, ...]:
+    """Base, template and arguments of a name."""
+    name = _CASTS.sub("", _UNNAMED.sub("", full[:_LONGEST])).removeprefix("void ")
+    if name.startswith("_Z"):
+        return (_mangled(name),)
+    outer, before = name, ""
+    while outer != before:
+        before, outer = outer, _BRACKETS.sub("", outer)
+    base = _AFTER.sub("", outer).rpartition("::")[2].rpartition(" ")[2]
+    found = re.search(rf"(?:^|[\s:]){re.escape(base)}(<.*>)?(\(.*)?$", name) if base else None
+    return (base, found[1] or "", found[2] or "") if found else (base or full,)
+
+
+def _mangled(name: str) -> str:
+    """The last identifier of a name as compilers write it: `saxpy` of _Z5saxpyPf; else the name."""
+    nested = name.startswith("_ZN")
+    at, found = 3 if nested else 2, name
+    while match := re.compile(r"\d{1,4}").match(name, at):
+        at = match.end() + int(match[0])
+        found = name[match.end() : at] or found
+        if not nested:
+            break
+    return found
+
+
+# --- figures of a launch --------------------------------------------------------------------------
+
+CLASS_RULE = (
+    "as Nsight Compute's rule: memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier; "
+    "compute: the SMs reach 60 %; latency: neither does"
+)
+_BUSY = 60.0
+
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "duration_s": ("s", "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg"),
+    "sm": ("%", "Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM",
+           "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "memory": ("%", "Memory Throughput", "Memory [%]", "SOL Memory",
+               "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
+    "l1": ("%", "L1/TEX Cache Throughput", "SOL L1/TEX Cache", "SOL TEX",
+           "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    "l2": ("%", "L2 Cache Throughput", "SOL L2 Cache", "SOL L2",
+           "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "dram": ("%", "DRAM Throughput", "SOL DRAM", "SOL FB",
+             "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+             "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
+    "bandwidth": ("B/s", "Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"),
+    "occupancy": ("%", "Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
+    "most_occupancy": ("%", "Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"),
+    "l1_hits": ("%", "L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
+    "l2_hits": ("%", "L2 Hit Rate", "lts__t_sector_hit_rate.pct"),
+    "issued": ("%", "One or More Eligible", "smsp__issue_active.avg.pct_of_peak_sustained_active"),
+    "eligible_warps": ("", "Eligible Warps Per Scheduler", "smsp__warps_eligible.avg.per_cycle_active"),
+    "bytes": ("B", "dram__bytes.sum"),
+    "bytes_read": ("B", "dram__bytes_read.sum", "dram__bytes_op_read.sum"),
+    "bytes_written": ("B", "dram__bytes_write.sum", "dram__bytes_op_write.sum"),
+    "frequency": ("Hz", "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second",
+                  "SM Frequency", "gpc__cycles_elapsed.avg.per_second"),
+    "cycles": ("", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max",
+               "Elapsed Cycles", "gpc__cycles_elapsed.max"),
+    "invocations": ("", "Invocations"),
+    "dram_frequency": ("Hz", "dram__cycles_elapsed.avg.per_second", "DRAM Frequency"),
+    "dram_peak": ("B/cycle", "dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"),
+    "ffma_peak": ("", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",
+                  "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"),
+    "ffma_twice_peak": ("", "derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2",
+                        "Theoretical Predicated-On FFMA Operations"),
+    "tensor_peak": ("", "sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained",
+                    "sm__ops_path_tensor_src_fp16_dst_fp32.sum.peak_sustained"),
+    "tensor_pipe": ("%", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
+}  # fmt: skip
+"""Each figure: its unit here, and the names that it has on pages and in versions of Nsight Compute."""
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "registers": ("Block Limit Registers", "launch__occupancy_limit_registers"),
+    "shared memory": ("Block Limit Shared Mem", "launch__occupancy_limit_shared_mem"),
+    "warps": ("Block Limit Warps", "launch__occupancy_limit_warps"),
+    "blocks": ("Block Limit SM", "launch__occupancy_limit_blocks"),
+    "barriers": ("Block Limit Barriers", "launch__occupancy_limit_barriers"),
+}
+_RATE = r"(\.per_cycle_elapsed|\.per_second)?"
+_TENSOR_OPS = re.compile(rf"(sm__ops_path_tensor_src_[a-z0-9]+(?:_dst_[a-z0-9]+)?)\.sum{_RATE}")
+"""Additions and multiplications on the tensor cores, each counted. Names that go on split these sums."""
+_FLOAT_OPS = re.compile(
+    rf"sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on)\.sum{_RATE}"
+)
+"""A thread's instructions in 64, 32 and 16 bits, outside the tensor cores: a fused one is two FLOPs."""
+_A_CYCLE = re.compile(
+    r"derived__smsp__sass_thread_inst_executed_op_([dfh]fma)_pred_on_x2|"
+    r"Predicated-On ([DFH]FMA) Operations Per Cycle|"
+    r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Executed Per Cycle"
+)
+"""FLOPs a cycle: a roofline section has twice the fused instructions, its details page all three."""
+_TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
+"""FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
+_PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"([numkKMGT]?)(byte|B|second|sec|s|[hH]z)(?:/(second|s|cycle))?")
+_BASES = {"b": "B", "s": "s", "h": "Hz"}
+_OF_CLOCKS = {"nsecond": "Ghz", "usecond": "Mhz", "msecond": "Khz", "second": "hz", "s": "hz"}
+
+
+def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
+    """Convert a figure from its printed unit to s, B, B/s, B/cycle, Hz, % or none; None from another."""
+    if wanted in ("%", ""):
+        return value if (unit == "%") == (wanted == "%") else None
+    unit = unit or ""
+    if unit.startswith("cycle/"):
+        unit = _OF_CLOCKS.get(unit.removeprefix("cycle/"), "")
+    match = _UNIT.fullmatch(unit)
+    if match is None:
+        return None
+    rate = {None: "", "cycle": "/cycle"}.get(match[3], "/s")
+    return value * _PREFIX[match[1]] if _BASES[match[2][0].lower()] + rate == wanted else None
+
+
+def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of one launch from its metrics (metric, value, unit). None is not measured.
+
+    With them `limiter`, what holds back its occupancy; `tensor_flops`, `flops` (those and float32's) and
+    `bytes` of it; and `class`.
+    """
+    found: dict[str, list[tuple[float, str | None]]] = {}
+    for metric in metrics:
+        value, unit = metric["value"], metric["unit"] if isinstance(metric["unit"], str) else None
+        if value is not None and value >= 0:
+            # Two metrics of one name in different units lie as "name" and "name (unit)".
+            found.setdefault(metric["metric"].removesuffix(f" ({unit})"), []).append((float(value), unit))
+    row: dict[str, Any] = {}
+    for figure, (wanted, *names) in FIGURES.items():
+        values = (in_unit(*each, wanted) for name in names for each in found.get(name, ()))
+        row[figure] = next((value for value in values if value is not None), None)
+    plain = {name: values[0][0] for name, values in found.items()}
+    limits = {
+        word: next((plain[name] for name in names if name in plain), 0.0) for word, names in _LIMITS.items()
+    }
+    least = min(filter(None, limits.values()), default=None)
+    row["limiter"] = " and ".join(word for word, value in limits.items() if value == least) or None
+    if row["duration_s"] is None and row["cycles"] and row["frequency"]:
+        row["duration_s"] = row["cycles"] / row["frequency"]
+    row |= _flops(plain, row)
+    if row["bytes"] is None and None not in (row["bytes_read"], row["bytes_written"]):
+        row["bytes"] = row["bytes_read"] + row["bytes_written"]
+    elif row["bytes"] is None and None not in (row["bandwidth"], row["duration_s"]):
+        row["bytes"] = row["bandwidth"] * row["duration_s"]
+    row["class"] = class_of(row)
+    return row
+
+
+def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
+    """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
+    seconds = row["duration_s"]
+    cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
+    times = {None: 1.0, ".per_second": seconds, ".per_cycle_elapsed": cycles}
+    tensor: dict[str, float] = {}
+    others: dict[str, float] = {}
+    for name in sorted(metrics, key=len):  # shortest names first: a count goes before a rate
+        for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, others)):
+            if (match := pattern.fullmatch(name)) and (by := times[match[2]]) is not None:
+                into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
+    for name, value in metrics.items() if cycles else ():
+        if match := _A_CYCLE.fullmatch(name):
+            others.setdefault(f"op_{match[match.lastindex or 0].lower()}_pred_on", value * cycles)
+    unknown = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
+    every = None if unknown and not tensor else sum([*tensor.values(), *others.values()]) or None
+    return {"tensor_flops": sum(tensor.values()) if tensor else None, "flops": every}
+
+
+def class_of(row: Mapping[str, Any]) -> str | None:
+    """The class by `CLASS_RULE`; None where the SMs' or DRAM's share was not measured."""
+    sm, dram = known(row["sm"]), known(row["dram"])
+    if sm is None or dram is None:
+        return None
+    if (busiest := max(known(row["memory"]) or 0.0, dram)) >= _BUSY and busiest >= sm:
+        return "memory"
+    return "compute" if sm >= _BUSY else "latency"
+
+
+def known(value: Any) -> Any:
+    """None for NaN."""
+    return None if value != value else value
+
+
+# --- launches and kernels of a run ----------------------------------------------------------------
+
+_SUMMED = ["calls", "duration_s", "flops", "tensor_flops", "bytes", "share"]
+_MEANS = [name for name in FIGURES if name not in _SUMMED]
+
+
+def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
+    of_launch: dict[int, list[Any]] = defaultdict(list)
+    for row in metrics[["number", "metric", "value", "unit"]].to_dict("records"):
+        of_launch[row["number"]].append(row)
+    found = [figures(of_launch[number]) for number in launches["number"]]
+    rows = launches[["number", "kernel", "stage"]].join(pd.DataFrame(found, columns=list(figures([]))))
+    numbers = [*FIGURES, "tensor_flops", "flops"]
+    rows = rows.astype(dict.fromkeys(numbers, float)).assign(calls=1.0, run_share=np.nan, run=None)
+    # A row of `--print-summary` is the mean of its invocations.
+    took = rows["duration_s"] * rows["invocations"].fillna(1.0)
+    return rows.assign(share=took / took.sum(min_count=1))
+
+
+def by_kernel(rows: pd.DataFrame, *more: str) -> pd.DataFrame:
+    """`profile_rows` with a row a kernel, stage and what `more` names, in the order of their time.
+
+    Calls, times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class
+    follows from those. A sum of which a part is not known is not known.
+    """
+    keys = ["kernel", "stage", *more]
+    groups = rows.groupby(keys, sort=False, dropna=False)
+    weights = rows["duration_s"].fillna(groups["duration_s"].transform("mean")).fillna(1.0)
+    weighed = rows[keys].join(rows[_MEANS].mul(weights, axis=0))
+    spent = rows[keys].join(rows[_MEANS].notna().mul(weights, axis=0))
+    sums = groups[_SUMMED].sum().where(groups[_SUMMED].count().eq(groups.size(), axis=0))
+    means = (
+        weighed.groupby(keys, sort=False, dropna=False).sum(min_count=1)
+        / spent.groupby(keys, sort=False, dropna=False).sum()
+    )
+    facts = groups.agg(
+        number=("number", "first"), run=("run", "first"),
+        run_share=("run_share", "max"),  # the summary's share is that of all launches of a kernel
+        limiter=("limiter", lambda each: next(iter(each.dropna().mode()), None)),
+    )  # fmt: skip
+    found = pd.concat([facts, sums, means], axis=1).reset_index()
+    found = found.assign(
+        stage=found["stage"].astype(object).where(found["stage"].notna(), None),
+        **{"class": [class_of(row) for row in found[["sm", "dram", "memory"]].to_dict("records")]},
+    )
+    return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def device_name(metrics: pd.DataFrame) -> str | None:
+    """The card's name, where all launches that have one have the same."""
+    names = metrics.loc[metrics["metric"] == "device__attribute_display_name", "text"].dropna().unique()
+    return str(names[0]) if len(names) == 1 else None
+
+
+def joined(history: History, rows: pd.DataFrame, run: str) -> list[str]:
+    """Fill in each kernel's share of a run from the summary that has most of the kernels."""
+    runs = [other for other in history.runs_with("kernels") if other != run][:20]
+    summed, sql = history.query("kernels", run_ids=runs, top=100_000)
+    names = rows["kernel"].map(plain_name)
+    best, shares = "", pd.Series(dtype=float)
+    for other, part in summed.groupby("run_id", sort=False):
+        of_name = part.groupby(part["name"].map(plain_name))["share"].max()
+        of_one_stage = part["stage"].notna().any()
+        if not of_one_stage and names.isin(of_name.index).sum() > names.isin(shares.index).sum():
+            best, shares = str(other), of_name
+    if 2 * names.isin(shares.index).sum() < len(rows) or not best:
+        return []
+    rows["run_share"] = names.map(shares)
+    rows["run"] = [best if name in shares.index else None for name in names]
+    return [sql]
+
+
+# --- two runs -------------------------------------------------------------------------------------
+
+BOTH, NEW, GONE = "in both", "new", "gone"
+SHARES = ("sm", "memory", "dram", "occupancy")
+"""Shares of a peak that stand side by side."""
+_OF_SIDE = ("launch", "calls", "class", "total_s", "each_s", *SHARES)
+_SAME_WORK = (0.95, 1.05)
+"""Launches of B over those of A, the median of what both have, that count as the same work."""
+
+
+@dataclass(frozen=True)
+class KernelPairs:
+    rows: pd.DataFrame
+    """A row a kernel, stage and launch shape: found, stage, kernel, and launch, calls, class, total_s, each_s
+    and SHARES of both, each with its side behind it, and change_s; the largest change first."""
+    sides: pd.DataFrame
+    """Kernels of both with a column `side`, "A" or "B", as a roofline takes them."""
+    by_call: bool
+    """True where the profiles cover different work: change_s is then that of one launch, times A's."""
+    sql: list[str]
+
+    @property
+    def words(self) -> str:
+        """Say what is compared and how far it goes."""
+        counts = self.rows["found"].value_counts()
+        totals = " → ".join(amount(self.rows[f"total_s_{side}"].sum(), "s") for side in "ab")
+        words = (
+            f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
+            f"{counts.get(GONE, 0)} gone, by name and launch shape; {totals} in all."
+        )
+        if not self.by_call:
+            return words
+        times = (self.rows["calls_b"] / self.rows["calls_a"])[self.rows["found"] == BOTH].median()
+        return (
+            f"{words} B has {significant(float(times))} times the launches of A: the profiles cover "
+            "different work, so a change is that of one launch, times A's launches; what is new or gone "
+            "comes last and may be what was not profiled."
+        )
+
+
+def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:
+    """Match the kernels of two runs by name and launch shape, stage by stage where both know it.
+
+    What is left over is matched by its name alone, and all of it where a side has sums (Nsight Systems,
+    torch), which know no launch shape and no Speed of Light. Raises HistoryError.
+    """
+    launched = {*history.runs_with("kernel_launches")}
+    read = [_launched if run in launched else _summed for run in (a, b)]
+    (of_a, sql_a), (of_b, sql_b) = (each(history, run) for each, run in zip(read, (a, b), strict=True))
+    sides = [of_a, of_b]
+    if not all(side["stage"].notna().all() for side in sides):
+        sides = [side.assign(stage=None) for side in sides]
+    if not {a, b} <= launched:
+        sides = [side.assign(launch=None) for side in sides]
+    sides = [by_kernel(side, "launch").rename(columns={"duration_s": "total_s"}) for side in sides]
+    sides = [side.assign(each_s=side["total_s"] / side["calls"].where(side["calls"] > 0)) for side in sides]
+    if stage is not None:
+        sides = [side[side["stage"] == stage] for side in sides]
+    rows = _matched(*sides)
+    both = rows["found"] == BOTH
+    share = (rows["calls_b"] / rows["calls_a"])[both].median()
+    by_call = bool(share < _SAME_WORK[0] or share > _SAME_WORK[1])
+    change = rows["total_s_b"].fillna(0) - rows["total_s_a"].fillna(0)
+    if by_call:
+        change = change.where(~both, (rows["each_s_b"] - rows["each_s_a"]) * rows["calls_a"])
+    order = {"last": by_call & ~both, "most": -change.abs()}
+    rows = rows.assign(change_s=change, **order).sort_values(
+        [*order, "found"], kind="stable", ignore_index=True
+    )
+    named = pd.concat(
+        [side.assign(side=name) for side, name in zip(sides, "AB", strict=True)], ignore_index=True
+    )
+    return KernelPairs(rows.drop(columns=[*order]), named, by_call, [sql_a, sql_b])
+
+
+def _launched(history: History, run: str) -> tuple[pd.DataFrame, str]:
+    launches, _ = history.query("launches", run_ids=[run])
+    metrics, sql = history.query("launch_metrics", run_ids=[run])
+    shapes = launches["grid"].fillna("?") + " x " + launches["block"].fillna("?")
+    return profile_rows(launches, metrics).assign(launch=shapes), sql
+
+
+def _summed(history: History, run: str) -> tuple[pd.DataFrame, str]:
+    """Sums of kernels in the form of `profile_rows`."""
+    kernels, sql = history.query("kernels", run_ids=[run], top=100_000)
+    numbers = dict.fromkeys([*_MEANS, *_SUMMED], float)
+    rows = kernels.rename(columns={"name": "kernel", "instances": "calls"})
+    rows = rows.reindex(
+        columns=["kernel", "stage", "number", "run", "run_share", "limiter", *_MEANS, *_SUMMED]
+    )
+    return rows.assign(duration_s=kernels["total_ns"] / 1e9, share=kernels["total_ns"], launch=None).astype(
+        numbers
+    ), sql
+
+
+def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Pair kernels of one stage, name and launch shape, then of one stage and name, the longest first."""
+    sides = [
+        side[["stage", "kernel", *_OF_SIDE]].assign(
+            name=side["kernel"].map(plain_name), shape=side["launch"], at=range(len(side))
+        )
+        for side in (a, b)
+    ]
+    exact = _merged(*sides, ["stage", "name", "shape"], "inner")
+    rest = [side[~side["at"].isin(exact[f"at_{name}"])] for side, name in zip(sides, "ab", strict=True)]
+    rows = pd.concat([exact, _merged(*rest, ["stage", "name"], "outer")], ignore_index=True)
+    rows = rows.assign(
+        found=rows["_merge"].map({"both": BOTH, "left_only": GONE, "right_only": NEW}).astype(object),
+        kernel=rows["kernel_b"].fillna(rows["kernel_a"]),
+        stage=rows["stage"].astype(object).where(rows["stage"].notna(), None),
+    )
+    return rows[["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]]
+
+
+def _merged(a: pd.DataFrame, b: pd.DataFrame, keys: list[str], how: Any) -> pd.DataFrame:
+    """Two sides merged by their keys: the nth of a key in A belongs to the nth in B."""
+    left, right = (side.assign(nth=side.groupby(keys, dropna=False).cumcount()) for side in (a, b))
+    return left.merge(right, on=[*keys, "nth"], how=how, suffixes=("_a", "_b"), indicator=True)
+
+
+_PROFILED = ["git_commit", "gpu", "engine", "preset"]
+
+
+def profile_of(history: History, runs: pd.DataFrame, run: str) -> str | None:
+    """Find the newest run with kernels of a run's commit, card, engine, preset, in `runs` (newest first)."""
+    profiled = runs["run_id"].isin({*history.runs_with("kernels"), *history.runs_with("kernel_launches")})
+    same = (runs[_PROFILED] == runs.set_index("run_id").loc[run, _PROFILED]).all(axis=1)
+    return next(iter(runs.loc[profiled & same, "run_id"]), None)
