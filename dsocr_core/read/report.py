@@ -21,11 +21,10 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
-from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.margins import Ties, ties_document
 from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import Comparison, to_document
-from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, with_cause
+from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, reproduced
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
 from dsocr_core.runs.texts import UnmatchedTexts
@@ -326,7 +325,7 @@ def parity_cells(row: Mapping[str, Any]) -> Cells:
         percent(row["max_coordinate_difference_percent"], "-"),
         "-" if rate is None else f"{rate:.1%}",
         NOT_KNOWN if equal is None else "equal" if equal else diverging,
-        Text("; ".join(with_cause(row["reasons"], causes))),
+        Text("; ".join([*row["reasons"], *(each.sentence for each in causes[:1])])),
     ]
 
 

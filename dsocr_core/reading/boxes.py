@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsocr_core.reading.markup import SCALE, Box, Coordinates
-from dsocr_core.reading.parity_records import BoxPair, MatchState, Tolerance
+from dsocr_core.reading.parity_records import BoxPair, Tolerance
 
 Corners = npt.NDArray[np.float64]
 """Boxes as rows of x1, y1, x2, y2, or figures of pairs."""
@@ -50,13 +50,11 @@ def match_boxes(
             partner[i] = j
             taken.add(j)
     rows = [
-        _pair(box, boxes_b[partner[i]], moved_percent)
-        if i in partner
-        else BoxPair("only_a", box, None, None, None)
+        _pair(box, boxes_b[partner[i]], moved_percent) if i in partner else BoxPair("only_a", box, None)
         for i, box in enumerate(boxes_a)
     ]
     lone = (box for j, box in enumerate(boxes_b) if j not in taken)
-    return (*rows, *(BoxPair("only_b", None, box, None, None) for box in lone))
+    return (*rows, *(BoxPair("only_b", None, box) for box in lone))
 
 
 def shift_percent(a: Box, b: Box) -> float:
@@ -74,10 +72,8 @@ def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
 
 def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
     shift = shift_percent(a, b)
-    state: MatchState = "moved" if shift > moved_percent else "matched"
-    if a.label != b.label:
-        state = "relabelled"
     overlap = 1.0 if shift == 0 else float(iou(_corners([a]), _corners([b]))[0, 0])
+    state = "relabelled" if a.label != b.label else "moved" if shift > moved_percent else "matched"
     return BoxPair(state, a, b, overlap, shift)
 
 

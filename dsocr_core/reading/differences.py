@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from typing import get_args
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from dsocr_core.base.formatting import plural, shortened
-from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words, same_pixels
+from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words
 from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.markup import END_MARKER, PAGE, SCALE, Box, Span, block_text, page_texts
-from dsocr_core.reading.parity_records import BoxPair, Difference, Evidence, InputLine, Kind, Tolerance, Where
+from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance, Where
 from dsocr_core.reading.postprocess import clean_text
-from dsocr_core.reading.records import SIDES, UNLIMITED, FinishReason, OcrResult
+from dsocr_core.reading.records import SIDES, UNLIMITED, FinishReason, OcrResult, Side
 from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, squeezed, text_changes
 
 _SHORT = 40
@@ -24,6 +25,7 @@ ORDER_LIMIT = 5000
 Text = tuple[str, Sequence[Span]]
 """A text and its spans."""
 Pairs = Sequence[BoxPair]
+Evidence = dict[str, int | float | str]
 
 
 # --- what went in, and how each side ended --------------------------------------------------------
@@ -34,14 +36,15 @@ def other_pages(a: OcrResult, b: OcrResult, lines: Iterable[InputLine]) -> Diffe
 
     Other image files are the same page where the pixels that went into the model are known to be equal.
     """
-    state = {line.name: line.state for line in lines}
     if len(a.sizes) != len(b.sizes):
         return Difference("pages", f"A read {plural(len(a.sizes), 'page')}, B {len(b.sizes)}")
-    for number, ((width, height), (of_b, high)) in enumerate(zip(a.sizes, b.sizes, strict=True), start=1):
-        if (width, height) != (of_b, high):
+    for number, (of_a, of_b) in enumerate(zip(a.sizes, b.sizes, strict=True), start=1):
+        if of_a != of_b:
             which = "page sizes" if len(a.sizes) == 1 else f"sizes of page {number}"
-            return Difference("pages", f"{which} differ, {width} x {height} and {of_b} x {high}")
-    if state[IMAGE] == "differs" and not same_pixels(state):
+            return Difference(
+                "pages", f"{which} differ, {' and '.join(f'{w} x {h}' for w, h in (of_a, of_b))}"
+            )
+    if any(line.name == IMAGE and line.unequal for line in lines):
         return Difference("pages", "the image files differ")
     return None
 
@@ -66,45 +69,33 @@ def end_of(result: OcrResult) -> FinishReason | None:
     return result.finish_reason
 
 
-def unknown_end(a: FinishReason | None, b: FinishReason | None) -> list[Difference]:
-    """Say how a side ended, where that is not known and the outputs are not the same."""
-    which = [name for name, end in (("A", a), ("B", b)) if end is None]
-    return [Difference("ended", f"of {' and '.join(which)}")] if which else []
+def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
+    """Repetition loops and token limits of one side alone; what both share is no difference."""
+    found = list[Difference]()
+    for make in (_loop, _cut):
+        of_sides = (make(side, of) for side, of in zip(SIDES, (a, b), strict=True) if of)
+        alone = [each for each in of_sides if each]
+        found += alone if len(alone) == 1 else []
+    return found
 
 
-def states(a: OcrResult | None, b: OcrResult | None) -> tuple[list[Difference], list[Difference]]:
-    """Loops and token limits: those of one side, which are differences, and those that both share."""
-    alone, shared = [], []
-    for kind, state in _STATES:
-        found = [(side, *each) for side, of in zip(SIDES, (a, b), strict=True) if of and (each := state(of))]
-        words = "; ".join(f"{side.upper()} {said}" for side, said, _ in found)
-        if len(found) == 1:
-            alone.append(Difference(kind, words, where=Where(found[0][0]), evidence=found[0][2]))
-        elif found:
-            shared.append(Difference(kind, words, True, evidence=found[0][2]))
-    return alone, shared
-
-
-def _loop(side: OcrResult) -> tuple[str, Evidence] | None:
-    loop = find_loop(side.text_raw) if side.text_raw else None
+def _loop(side: Side, result: OcrResult) -> Difference | None:
+    loop = find_loop(result.text_raw) if result.text_raw else None
     if loop is None:
         return None
-    words = f"repeated {' '.join(loop.unit.split())[:60]!r} {loop.count} times from character {loop.start:,}"
-    return words, vars(loop) | {"unit": loop.unit[:500]}
+    unit = " ".join(loop.unit.split())[:60]
+    words = f"{side.upper()} repeated {unit!r} {loop.count} times from character {loop.start:,}"
+    return Difference("loop", words, False, Where(side), vars(loop) | {"unit": loop.unit[:500]})
 
 
-def _cut(side: OcrResult) -> tuple[str, Evidence] | None:
-    if side.finish_reason != "length":
+def _cut(side: Side, result: OcrResult) -> Difference | None:
+    if result.finish_reason != "length":
         return None
-    limit = side.inputs.max_new_tokens if side.inputs is not None else side.request.max_new_tokens
-    facts = {"tokens": side.new_tokens, "limit": None if limit == UNLIMITED else limit}
-    count = "" if side.new_tokens is None else f" after {plural(side.new_tokens, 'token')}"
+    limit = result.inputs.max_new_tokens if result.inputs else result.request.max_new_tokens
+    facts = {"tokens": result.new_tokens, "limit": None if limit == UNLIMITED else limit}
+    count = "" if result.new_tokens is None else f" after {plural(result.new_tokens, 'token')}"
     evidence: Evidence = {name: value for name, value in facts.items() if value is not None}
-    return f"has no end token{count}", evidence
-
-
-_STATES: tuple[tuple[Kind, Callable[[OcrResult], tuple[str, Evidence] | None]], ...]
-_STATES = (("loop", _loop), ("truncated", _cut))
+    return Difference("truncated", f"{side.upper()} has no end token{count}", False, Where(side), evidence)
 
 
 # --- what came out --------------------------------------------------------------------------------
@@ -115,20 +106,17 @@ def output_differences(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tole
     found: list[Difference] = []
     if a.request.form.pages is None and b.request.form.pages is None:
         found = _of_page((a.text_raw, a.blocks), (b.text_raw, b.blocks), pairs, tolerance, "")
-        return found or [_OTHER_TOKENS]
-    if a.notes != b.notes:
-        noted = (("A", a.notes), ("B", b.notes))
-        found = [Difference("pages", f"{side}: {note}") for side, notes in noted for note in notes]
-    sides = (page_texts(side.text_raw, side.blocks) for side in (a, b))
-    for number, (of_a, of_b) in enumerate(zip_longest(*sides, fillvalue=("", ()))):
-        if clean_text(of_a[0]) != clean_text(of_b[0]):
-            own = [pair for pair in pairs if pair.page == number - 1]
-            place = f"page {number}: " if number else "before the first page: "
-            found += _of_page(of_a, of_b, own, tolerance, place)
-    return found or [_OTHER_TOKENS]
-
-
-_OTHER_TOKENS = Difference("tokens", "text and boxes are equal", within=True)
+    else:
+        if a.notes != b.notes:
+            notes = (f"{name}: {note}" for name, side in (("A", a), ("B", b)) for note in side.notes)
+            found = [Difference("pages", words) for words in notes]
+        sides = (page_texts(side.text_raw, side.blocks) for side in (a, b))
+        for number, (of_a, of_b) in enumerate(zip_longest(*sides, fillvalue=("", ()))):
+            if clean_text(of_a[0]) != clean_text(of_b[0]):
+                own = [pair for pair in pairs if pair.page == number - 1]
+                place = f"page {number}: " if number else "before the first page: "
+                found += _of_page(of_a, of_b, own, tolerance, place)
+    return found or [Difference("tokens", "text and boxes are equal", within=True)]
 
 
 def _of_page(a: Text, b: Text, pairs: Pairs, tolerance: Tolerance, place: str) -> list[Difference]:
@@ -145,19 +133,20 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
         if a is None or b is None:
             box = a or b
             assert box is not None
-            words = f"{place}only {'A' if a else 'B'} has {named_box(box)}{_quoted(box.text)}"
-            lone: Kind = "extra" if a else "missing"
-            where = Where("a" if a else "b", where.boxes_a, where.boxes_b)
-            yield Difference(lone, words, within and not box.text, where, {"label": box.label})
+            quoted = f', "{_short(box.text)}"' if box.text.strip() else ""
+            words = f"{place}only {where.side.upper()} has {_named_box(box)}{quoted}"
+            kind: Kind = "extra" if a else "missing"
+            yield Difference(kind, words, within and not box.text, where, {"label": box.label})
             continue
         shift = pair.shift_percent or 0.0
         facts: Evidence = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
         if pair.state == "relabelled":
             words = f"{place}box {a.index + 1} is {_label(a)} in A and {_label(b)} in B"
-            labels: Evidence = {"label_a": a.label, "label_b": b.label}
-            yield Difference("relabelled", words, within, where, facts | labels)
+            yield Difference(
+                "relabelled", words, within, where, facts | {"label_a": a.label, "label_b": b.label}
+            )
         if shift > tolerance.shift_percent:
-            words = f"{place}{named_box(a)} by {shift:.3g} % of the page's side{_way(a, b)}"
+            words = f"{place}{_named_box(a)} by {shift:.3g} % of the page's side{_way(a, b)}"
             yield Difference("moved", words, False, where, facts)
         elif shift > 0:
             near.append(pair)
@@ -167,15 +156,14 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
         yield Difference("moved", words, True, _where(near), {"shift_percent": round(most, 3)})
 
 
-def _where(pairs: Iterable[BoxPair]) -> Where:
-    """The boxes of pairs, on both sides."""
-    pairs = list(pairs)
+def _where(pairs: Pairs) -> Where:
+    """The boxes of pairs; where they are of one side alone, that side."""
     of_a = tuple(pair.a.index for pair in pairs if pair.a)
-    return Where("both", of_a, tuple(pair.b.index for pair in pairs if pair.b))
+    of_b = tuple(pair.b.index for pair in pairs if pair.b)
+    return Where("both" if bool(of_a) == bool(of_b) else "a" if of_a else "b", of_a, of_b)
 
 
-def named_box(box: Box) -> str:
-    """A box in words: `box 3 (text)`."""
+def _named_box(box: Box) -> str:
     return f"box {box.index + 1} ({_label(box)})"
 
 
@@ -183,9 +171,8 @@ def _label(box: Box) -> str:
     return " ".join(box.label[:_SHORT].split())
 
 
-def _quoted(text: str) -> str:
-    text = " ".join(text.split())
-    return f', "{shortened(text, _SHORT)}"' if text else ""
+def _short(text: str) -> str:
+    return shortened(" ".join(text.split()), _SHORT)
 
 
 def _way(a: Box, b: Box) -> str:
@@ -241,40 +228,42 @@ def character_error_rate(text: str, reference: str) -> float:
 
     Only the first 100,000 characters of each are measured. May exceed 1 for a text that is too long.
     """
-    text, reference = text[:TEXT_LIMIT], reference[:TEXT_LIMIT]
-    return Levenshtein.distance(text, reference) / max(1, len(reference))
+    return _distance(text, reference) / max(1, len(reference[:TEXT_LIMIT]))
+
+
+def _distance(text: str, reference: str) -> int:
+    return Levenshtein.distance(text[:TEXT_LIMIT], reference[:TEXT_LIMIT])
 
 
 def _texts(
     sides: tuple[Text, Text], pairs: Pairs, tolerance: Tolerance, place: str, reordered: bool
 ) -> list[Difference]:
     """Texts that differ, block by block; what a lone box holds is that box's difference."""
-    a, b = sides
-    words = (words_of(*a), words_of(*b))
+    words = [words_of(*side) for side in sides]
     rate = character_error_rate(*words)
     if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less
         rate = min(rate, character_error_rate(*(squeezed(plain(side)) for side in words)))
     within = rate <= tolerance.character_error_rate
-    found, spelt = list[Difference](), list[BoxPair]()
+    found, spelt, outside = list[Difference](), list[BoxPair](), False
     both = [(pair.a.text, pair.b.text, pair) for pair in pairs if pair.a and pair.b]
+    unequal = [each for each in both if each[0] != each[1]]
     blocks: dict[tuple[str, str], list[BoxPair]] = {}
-    for x, y, pair in both:  # boxes of one block have one text
-        if x != y:
-            blocks.setdefault((x, y), []).append(pair)
-    unequal = [pair for own in blocks.values() for pair in own]
-    if unequal and Counter(x for x, y, _ in both if x != y) == Counter(y for x, y, _ in both if x != y):
-        found.append(Difference("exchanged", f"{place}of {len(unequal)} boxes", where=_where(unequal)))
-        blocks = {}
-    loose = (loose_text(*a, markup=False), loose_text(*b, markup=False))
-    blocks = blocks if loose[0] == loose[1] else {loose: [], **blocks}
-    outside = False
+    loose = (loose_text(*sides[0], markup=False), loose_text(*sides[1], markup=False))
+    if loose[0] != loose[1]:
+        blocks[loose] = []
+    if unequal and Counter(x for x, _, _ in unequal) == Counter(y for _, y, _ in unequal):
+        where = _where([pair for *_, pair in unequal])
+        found.append(Difference("exchanged", f"{place}of {len(unequal)} boxes", where=where))
+        unequal = []
+    for x, y, pair in unequal:  # boxes of one block have one text
+        blocks.setdefault((x, y), []).append(pair)
     for texts, own in blocks.items():
         changes = text_changes(*texts)
         box = own[0].a if own else None
-        name = named_box(box) if box else "outside of boxes" if pairs else ""
-        distance = Levenshtein.distance(*(text[:TEXT_LIMIT] for text in texts)) if changes else 0
+        name = _named_box(box) if box else "outside of boxes" if pairs else ""
+        distance = _distance(*texts) if changes else 0
         facts: Evidence = {"distance": distance, "error_rate": round(distance / max(1, len(texts[1])), 4)}
-        for kind in _KINDS:
+        for kind in get_args(ChangeKind):
             if some := [each for each in changes if each.kind == kind]:
                 what = named(some) if kind == "text" else plural(len(some), "place")
                 said = place + ", ".join(filter(None, (name, what)))
@@ -285,7 +274,7 @@ def _texts(
     found.sort(key=lambda item: not item.evidence.get("digits"))
     cut = [" ".join(text[s.start : s.end] for s in spans if not s.closed) for text, spans in sides]
     if cut[0] != cut[1]:
-        shown = " and ".join(_quoted(text).removeprefix(", ") or "none" for text in cut)
+        shown = " and ".join(f'"{_short(text)}"' if text.strip() else "none" for text in cut)
         said = f"{place}markup that is cut off, {shown}"
         found.append(Difference("text", said, within, texts=(cut[0], cut[1])))
     if words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]:
@@ -294,6 +283,3 @@ def _texts(
     if spelt or outside or (words[0] != words[1] and not (found or lone or reordered)):
         found.append(Difference("spelling", f"{place}a reader sees the same", True, _where(spelt)))
     return found
-
-
-_KINDS: tuple[ChangeKind, ...] = ("text", "lines", "table")

@@ -62,35 +62,13 @@ def margins_at(a: OcrResult, b: OcrResult, index: int) -> Margins | None:
     return margins(top_a, top_b, (dtype_a, dtype_b))
 
 
-def margin_words(found: Margins) -> str:
-    """One clause: "a tie: margin 0.125 of A and 0 of B, together 1 ULP of bfloat16"."""
-    parts = [
-        f"{top.margin:.4g} of {side}" if top else f"not recorded of {side}"
-        for side, top in (("A", found.a), ("B", found.b))
-    ]
-    at_least = "" if found.a and found.b else "at least "
-    count = f"together {at_least}{found.ulps:.3g} ULP of {found.dtype}"
-    return f"{'a tie' if found.tie else 'not a tie'}: margin {' and '.join(parts)}, {count}"
-
-
 def divergence_words(divergence: Divergence, tokens: int) -> str:
     """Say what is recorded of a divergence's cause, in one clause; `tokens` are those of the shorter side."""
     if divergence.margins is not None:
-        return margin_words(divergence.margins)
+        return divergence.margins.words
     return (
         "one side had ended there" if divergence.index >= tokens else "the two best logits are not recorded"
     )
-
-
-def margins_row(found: Margins | None) -> dict[str, Any] | None:
-    """The margins as JSON-ready values: a, b, dtype, ulps, tie; null where there is nothing to say."""
-    if found is None:
-        return None
-    tops = {
-        side: {"ids": list(top.ids), "logits": list(top.logits), "margin": top.margin} if top else None
-        for side, top in (("a", found.a), ("b", found.b))
-    }
-    return tops | {"dtype": found.dtype, "ulps": found.ulps, "tie": found.tie}
 
 
 # --- the ties of a run ----------------------------------------------------------------------------

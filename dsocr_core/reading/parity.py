@@ -15,19 +15,17 @@ from itertools import zip_longest
 from typing import Any
 
 from dsocr_core.reading.boxes import coordinate_differences, match_boxes
-from dsocr_core.reading.causes import causes
 from dsocr_core.reading.differences import (
     character_error_rate,
     end_of,
     input_differences,
+    one_sided,
     other_pages,
     output_differences,
-    states,
-    unknown_end,
     words_of,
 )
-from dsocr_core.reading.input_parity import IMAGE, PAGE_SIZE, input_lines
-from dsocr_core.reading.margins import margins_at, margins_row
+from dsocr_core.reading.input_parity import IMAGE, PAGE_SIZE, causes, input_lines
+from dsocr_core.reading.margins import margins_at
 from dsocr_core.reading.markup import SCALE
 from dsocr_core.reading.parity_records import (
     Difference,
@@ -43,37 +41,39 @@ from dsocr_core.reading.postprocess import clean_text, result_mmd
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 
 _CONTEXT_TOKENS = 12
+_MOST_OF_AN_ERROR = 300
 
 
 def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
     """Compare two results of the same page; B is the reference."""
     tolerance = tolerance or Tolerance()
-    lines, ends = input_lines(a, b), (end_of(a), end_of(b))
-    lone = [name for name, side in (("A", a), ("B", b)) if not side.boxes_known]
-    as_read = (a, b)
+    lines, ends, as_read = input_lines(a, b), (end_of(a), end_of(b)), (a, b)
     a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
     shifts = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
     equal = None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
-    found, shared = states(a, b)
+    alone = " and ".join(name for name, side in zip("AB", as_read, strict=True) if not side.boxes_known)
     if other := other_pages(a, b, lines):
         others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
         found = [other, *input_differences(others, ends, same=False)]
     else:
         # Equal texts have equal boxes: the boxes are read from them.
         same = clean_text(a.text_raw) == clean_text(b.text_raw) and equal is not False
+        found = [] if same and None in ends else one_sided(a, b)
+        unknown = " and ".join(name for name, end in zip("AB", ends, strict=True) if end is None)
         if not same:
-            found += [*unknown_end(*ends), *output_differences(a, b, pairs, tolerance)]
-        elif None in ends:
-            found = []
-        if lone:
-            found.append(Difference("plain", f"of {' and '.join(lone)}", within=True))
+            found += [Difference("ended", f"of {unknown}")] if unknown else []
+            found += output_differences(a, b, pairs, tolerance)
+        found += [Difference("plain", f"of {alone}", within=True)] if alone else []
         found += input_differences(lines, ends, same and not found)
     divergence = None if equal else first_divergence(a, b)
+    verdict: Verdict = "within_tolerance" if found else "identical"
+    if not all(item.within for item in found):
+        verdict = "not_comparable" if other else "differs"
+    words = (words_of(side.text_raw, side.blocks) for side in (a, b))
     return ParityReport(
-        verdict="not_comparable" if other else _verdict(found),
+        verdict=verdict,
         differences=in_order(found),
-        shared=tuple(shared),
         causes=causes(*as_read, found, lines, divergence),
         pairs=pairs,
         boxes_a=len(a.boxes),
@@ -83,18 +83,10 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
         mean_coordinate_difference_percent=sum(map(sum, shifts)) / 4 / len(shifts) if shifts else None,
         tokens_equal=equal,
         first_divergence=divergence,
-        character_error_rate=character_error_rate(
-            words_of(a.text_raw, a.blocks), words_of(b.text_raw, b.blocks)
-        ),
+        character_error_rate=character_error_rate(*words),
         inputs=lines,
-        boxes_known=not lone,
+        boxes_known=not alone,
     )
-
-
-def _verdict(differences: Sequence[Difference]) -> Verdict:
-    if not differences:
-        return "identical"
-    return "within_tolerance" if all(item.within for item in differences) else "differs"
 
 
 def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
@@ -122,8 +114,6 @@ def _without_boxes(result: OcrResult) -> OcrResult:
 
 
 # --- the outcome of a page ------------------------------------------------------------------------
-
-_MOST_OF_AN_ERROR = 300
 
 
 @dataclass(frozen=True)
@@ -157,12 +147,12 @@ class Comparison:
             Difference("failed", f"{side.upper()}: {error[:_MOST_OF_AN_ERROR]}", where=Where(side))
             for side, error in self.errors.items()
         ]
-        return in_order([*failed, *states(self.a, self.b)[0]])
+        return in_order([*failed, *one_sided(self.a, self.b)])
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The differences as one sentence a kind."""
-        return tuple(sentences(self.differences))
+        return sentences(self.differences)
 
     @property
     def compared(self) -> bool:
@@ -172,16 +162,14 @@ class Comparison:
     @property
     def results(self) -> dict[Side, OcrResult]:
         """The results that are there, A's first."""
-        return {side: result for side in SIDES if (result := self.a if side == "a" else self.b) is not None}
+        sides: tuple[tuple[Side, OcrResult | None], ...] = (("a", self.a), ("b", self.b))
+        return {side: result for side, result in sides if result is not None}
 
     def joined(self, later: Comparison) -> Comparison:
         """One comparison of the sides of both; where both have one, the later."""
-        return replace(
-            later, a=later.a or self.a, b=later.b or self.b, errors={**self.errors, **later.errors}
-        )
+        errors = {**self.errors, **later.errors}
+        return replace(later, a=later.a or self.a, b=later.b or self.b, errors=errors)
 
-
-# --- to rows and documents ------------------------------------------------------------------------
 
 _FIGURES = (
     "tokens_equal", "input_parity", "max_coordinate_difference_percent", "character_error_rate",
@@ -196,7 +184,7 @@ def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) 
     divergence = report.first_divergence if report else None
     return {
         "verdict": report.verdict if report else "not_comparable",
-        "reasons": list(report.reasons if report else sentences(differences)),
+        "reasons": list(sentences(report.differences if report else differences)),
         "first_divergence": divergence.index if divergence else None,
         **{name: getattr(report, name) if report else None for name in _FIGURES},
     }
@@ -204,12 +192,12 @@ def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) 
 
 def to_document(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
     """The same as JSON documents have it, with every difference, causes, boxes (a, b, matched), margins."""
-    divergence = report.first_divergence if report else None
+    margins = report.first_divergence.margins if report and report.first_divergence else None
     counts = {name: getattr(report, f"boxes_{name}") if report else None for name in ("a", "b", "matched")}
     return to_row(report, differences) | {
         "differences": [item.document() for item in (report.differences if report else differences)],
         "causes": [each.document() for each in report.causes] if report else [],
-        "margins": margins_row(divergence.margins if divergence else None),
+        "margins": margins and margins.document(),
         "boxes": counts,
     }
 
@@ -219,51 +207,44 @@ def to_document(report: ParityReport | None, differences: Sequence[Difference] =
 
 def first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
     """The first new token in which two results differ, None when they are equal or not known on a side."""
-    if a.token_ids is None or b.token_ids is None:
-        return None
     index = first_difference(a.token_ids, b.token_ids)
     if index is None:
         return None
     return Divergence(
         index=index,
-        text_a=_token_text(a, a.token_ids, index),
-        text_b=_token_text(b, b.token_ids, index),
+        text_a=_token_text(a, index),
+        text_b=_token_text(b, index),
         context="".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
-        box_a=_box_at(_offset(a, b, index), a),
-        box_b=_box_at(_offset(b, a, index), b),
+        box_a=_box_at(a, b, index),
+        box_b=_box_at(b, a, index),
         margins=margins_at(a, b, index),
     )
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Index of the first token that is not the same, or that one side lacks; None when all are equal."""
-    if a == b:
+def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | None:
+    """Index of the first item that is not the same, or that one side lacks; None when all are equal, or a
+    side is not known.
+    """
+    if a is None or b is None or a == b:
         return None
     return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
 
 
-def _token_text(result: OcrResult, tokens: Sequence[int], index: int) -> str:
+def _token_text(result: OcrResult, index: int) -> str:
+    tokens = result.required_tokens
     if index >= len(tokens):
         return "(ended)"
-    if index < len(result.token_texts):
-        return result.token_texts[index]
-    return f"#{tokens[index]}"
+    return result.token_texts[index] if index < len(result.token_texts) else f"#{tokens[index]}"
 
 
-def _offset(result: OcrResult, other: OcrResult, index: int) -> int:
-    """Offset in a result's text of the token at `index`.
+def _box_at(result: OcrResult, other: OcrResult, index: int) -> int | None:
+    """Index of the last box whose span starts at or before the token at `index`.
 
     Tokens decoded one by one may be longer than the text they make together (a character split over
     tokens), so the common beginning of both texts bounds the offset at which they differ.
     """
     offset = sum(map(len, result.token_texts[:index])) if result.token_texts else len(result.text_raw)
-    if result.text_raw != other.text_raw:
-        pairs = zip_longest(result.text_raw, other.text_raw)
-        offset = min(offset, next(i for i, (x, y) in enumerate(pairs) if x != y))
-    return offset
-
-
-def _box_at(offset: int, result: OcrResult) -> int | None:
-    """Index of the last box whose span starts at or before that offset of the text."""
+    differs = first_difference(result.text_raw, other.text_raw)
+    offset = offset if differs is None else min(offset, differs)
     count = sum(len(span.boxes) for span in result.blocks if span.start <= offset)
     return result.boxes[count - 1].index if count else None

@@ -1,8 +1,8 @@
-"""Records of a comparison of two results: verdict, differences, causes, box pairs, divergence, inputs."""
+"""Records of a comparison of two results: verdict, differences, causes, box pairs, inputs, divergence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -15,13 +15,10 @@ RULE = 4
 """Number of the rule of verdicts, by which a run says what judged it. Under 4 every change of a text that a
 page shows is a difference; 2 and 3 allowed 2 % of the characters, but no change of a value."""
 
-MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
 Verdict = Literal["identical", "within_tolerance", "differs", "not_comparable"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """Best first."""
-
 VERDICT_WORDS: dict[Verdict, str] = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
-
 NOT_KNOWN = "not known"
 """Words where a backend could not tell, or a run did not record it."""
 
@@ -52,7 +49,7 @@ class Tolerance:
                 raise DsocrError(f"tolerance.{name} is {value}: give 0 or more")
 
 
-# --- differences ----------------------------------------------------------------------------------
+# --- differences and their causes -----------------------------------------------------------------
 
 Kind = Literal[
     "failed", "absent", "pages", "loop", "truncated", "ended", "missing", "extra", "relabelled", "exchanged",
@@ -80,14 +77,11 @@ KINDS: dict[Kind, str] = {
     "inputs": "settings differ",
     "same_text": "same text, different settings",
 }
-"""Kinds of difference in words, gravest first.
-
-B is the reference: what B has and A lacks is missing, what only A has is extra.
+"""Kinds of difference in words, gravest first. What only B, the reference, has is missing, what only A has is
+extra.
 """
-
 SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})
 """Kinds that are about what went in, not about what came out."""
-Evidence = dict[str, int | float | str]
 _NAMED = 3
 """Differences of a kind that a sentence names."""
 
@@ -111,7 +105,7 @@ class Difference:
     within: bool = False
     """True where it is within tolerance."""
     where: Where = Where()
-    evidence: Evidence = field(default_factory=dict)
+    evidence: dict[str, int | float | str] = field(default_factory=dict)
     """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
     error_rate. order: moved, matched. loop: period, count, start, unit. truncated: tokens, limit.
     inputs, same_text: lines."""
@@ -125,26 +119,28 @@ class Difference:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, without the texts."""
-        where = asdict(self.where)
-        where = {"where": where.pop("side"), **{name: list(boxes) for name, boxes in where.items()}}
-        return {"kind": self.kind, "words": self.words, "within": self.within} | where | {
-            "evidence": self.evidence
+        where, of_a, of_b = self.where.side, list(self.where.boxes_a), list(self.where.boxes_b)
+        return {
+            "kind": self.kind, "words": self.words, "within": self.within, "where": where, "boxes_a": of_a,
+            "boxes_b": of_b, "evidence": self.evidence,
         }  # fmt: skip
 
 
-def in_order(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     """Those beyond tolerance first, then the gravest kind."""
     rank = {kind: number for number, kind in enumerate(KINDS)}
     return tuple(sorted(differences, key=lambda item: (item.within, rank[item.kind])))
 
 
-def sentences(differences: Sequence[Difference]) -> Iterator[str]:
+def sentences(differences: Sequence[Difference]) -> tuple[str, ...]:
     """Differences in order as one sentence a kind, with the number where there are several."""
+    found = []
     for (kind, _), group in groupby(differences, key=lambda item: (item.kind, item.within)):
         same = list(group)
         count = f" ({len(same)})" if len(same) > 1 else ""
         more = f"; and {len(same) - _NAMED} more" if len(same) > _NAMED else ""
-        yield f"{KINDS[kind]}{count}: {'; '.join(item.words for item in same[:_NAMED])}{more}"
+        found.append(f"{KINDS[kind]}{count}: {'; '.join(item.words for item in same[:_NAMED])}{more}")
+    return tuple(found)
 
 
 CauseName = Literal[
@@ -171,9 +167,9 @@ class Cause:
         return {"cause": self.name, "words": self.words}
 
 
-def with_cause(reasons: Iterable[str], causes: Sequence[Cause]) -> tuple[str, ...]:
-    """Differences, a sentence a kind, then its first cause."""
-    return (*reasons, *(each.sentence for each in causes[:1]))
+def reproduced(found: Sequence[Cause], words: str) -> tuple[Cause, ...]:
+    """Causes of a page whose difference was reproduced: that first, and what was only likely goes."""
+    return (Cause("reproduced", words), *(each for each in found if each.name == "loop"))
 
 
 # --- boxes, inputs, tokens ------------------------------------------------------------------------
@@ -183,11 +179,11 @@ def with_cause(reasons: Iterable[str], causes: Sequence[Cause]) -> tuple[str, ..
 class BoxPair:
     """One row of the box comparison; an absent side is None."""
 
-    state: MatchState
+    state: Literal["matched", "moved", "relabelled", "only_a", "only_b"]
     a: Box | None
     b: Box | None
-    iou: float | None
-    shift_percent: float | None
+    iou: float | None = None
+    shift_percent: float | None = None
     """Largest coordinate difference in percent of the image side."""
 
     @property
@@ -198,9 +194,6 @@ class BoxPair:
         return box.page
 
 
-InputState = Literal["equal", "differs", "not known"]
-
-
 @dataclass(frozen=True)
 class InputLine:
     """One line of input parity; a side that is not known is None, and the state is then "not known"."""
@@ -208,7 +201,7 @@ class InputLine:
     name: str
     a: str | None
     b: str | None
-    state: InputState
+    state: Literal["equal", "differs", "not known"]
     decides: bool = True
     """False for a line that is shown only: both sides may differ in it."""
 
@@ -224,8 +217,9 @@ class InputLine:
 
 def input_line(name: str, a: str | None, b: str | None, decides: bool = True) -> InputLine:
     """A line whose state follows from its texts."""
-    state: InputState = "not known" if a is None or b is None else "equal" if a == b else "differs"
-    return InputLine(name, a, b, state, decides)
+    return InputLine(
+        name, a, b, "not known" if a is None or b is None else "equal" if a == b else "differs", decides
+    )
 
 
 @dataclass(frozen=True)
@@ -242,6 +236,24 @@ class Margins:
     both margins, in units in the last place of that type (`reading.margins`)."""
     tie: bool
     """True where rounding alone can explain the divergence."""
+
+    @property
+    def words(self) -> str:
+        """One clause: "a tie: margin 0.125 of A and 0 of B, together 1 ULP of bfloat16"."""
+        parts = [
+            f"{top.margin:.4g} of {side}" if top else f"not recorded of {side}"
+            for side, top in (("A", self.a), ("B", self.b))
+        ]
+        count = f"{'' if self.a and self.b else 'at least '}{self.ulps:.3g} ULP of {self.dtype}"
+        return f"{'a tie' if self.tie else 'not a tie'}: margin {' and '.join(parts)}, together {count}"
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values, each side with its margin."""
+        sides = {
+            side: top and {"ids": list(top.ids), "logits": list(top.logits), "margin": top.margin}
+            for side, top in (("a", self.a), ("b", self.b))
+        }
+        return asdict(self) | sides
 
 
 @dataclass(frozen=True)
@@ -262,14 +274,12 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Parity of two results. Made by `reading.parity.compare_results`, a pure function."""
+    """Parity of two results, as `reading.parity.compare_results` finds it."""
 
     verdict: Verdict
     differences: tuple[Difference, ...]
     """Everything that differs, those beyond tolerance first, then the gravest; empty only where both are
-    identical, or the page is not the same and only that is said."""
-    shared: tuple[Difference, ...]
-    """States of both sides alike, which are no difference: both truncated, both in a loop."""
+    identical."""
     causes: tuple[Cause, ...]
     """Likely causes, the surest first."""
     pairs: tuple[BoxPair, ...]
@@ -289,7 +299,7 @@ class ParityReport:
     @property
     def reasons(self) -> tuple[str, ...]:
         """The differences as one sentence a kind."""
-        return tuple(sentences(self.differences))
+        return sentences(self.differences)
 
     @property
     def input_parity(self) -> bool | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.parity import Comparison, with_page_size
 from dsocr_core.reading.parity_records import (
     SETTINGS,
@@ -19,6 +18,7 @@ from dsocr_core.reading.parity_records import (
     Where,
     in_order,
     passes,
+    reproduced,
     sentences,
 )
 from dsocr_core.reading.records import SIDES, OcrResult

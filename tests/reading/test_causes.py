@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_records import ParityReport, reproduced
 from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup

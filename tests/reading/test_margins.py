@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.margins import TIE_ULPS, margins, margins_row, ulp
+from dsocr_core.reading.margins import TIE_ULPS, margins, ulp
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrResult, TopTwo, top_two_steps
 from tests.support.results import make_result
@@ -77,7 +77,7 @@ def test_margins_are_not_negative_and_can_be_written(steps: list[tuple[float, fl
         found = margins(top, tops[0], (dtype, dtype))
         assert found is not None and top.margin >= 0 and found.ulps >= 0
         assert found.tie == (found.ulps <= TIE_ULPS)
-        json.dumps(margins_row(found), allow_nan=False)
+        json.dumps(found.document(), allow_nan=False)
 
 
 @pytest.mark.parametrize("step", [(1.0, 2.0), (float("nan"), 1.0), (float("inf"), 1.0), (1e300, 1.0)])

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.margins import count_ties
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_records import ParityReport, reproduced
 from dsocr_core.reading.records import TopTwo
 from tests.support.results import make_result
 

@@ -11,7 +11,7 @@ from typing import Any
 from dsocr_core.engine.device import device_lock
 from dsocr_core.page.documents import Page, load_image
 from dsocr_core.page.prompt import build_prompt
-from dsocr_core.reading.input_parity import MODEL_LINES, compare_inputs
+from dsocr_core.reading.input_parity import compare_inputs
 from dsocr_core.reading.parity_records import InputLine, input_line
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
@@ -151,9 +151,8 @@ def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine
         "quantisation": ("none", other.quantisation),
         "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
     }
-    lines = {line.name: line for line in compare_inputs(a.inputs, other.inputs)}
     return (
         *(input_line(name, *facts[name]) for name in _FIRST),
-        *(lines[name] for name in MODEL_LINES),
+        *compare_inputs(a.inputs, other.inputs),
         *(input_line(name, *facts[name], decides=name != "stop reason") for name in _LAST),
     )
