@@ -61,7 +61,7 @@ def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) ->
         page = found[index]
         names = None if page.more is None else found.names(index)
         request = settings.request(page.path, page.source, page.more)
-        return prompt_inputs(request, encode, settings.max_pixels, names).document()
+        return prompt_inputs(request, encode, settings.max_pixels, names)
     except DocumentError as error:
         return {"image": found.name(index), "error": str(error)}
 

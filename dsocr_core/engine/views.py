@@ -1,7 +1,7 @@
 """A page's views as bytes on the device: made by the host, or there on a GPU.
 
 On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
-sums of 32-bit integers as Pillow (`page.resampling`), so the views have the same bytes; they come back for
+sums of 32-bit integers as Pillow (`page.resizing`), so the views have the same bytes; they come back for
 their hashes alone, beside the reading. A Pillow that resizes otherwise is noticed, and all of it is left to
 the host then.
 
@@ -22,18 +22,16 @@ from torch import Tensor
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.preprocess import (
     PAD_COLOUR,
+    Bytes,
     PreparedImage,
     is_square_view,
     prepare,
     require_whole,
     stacked,
 )
-from dsocr_core.page.resampling import PRECISION_BITS, windows
-from dsocr_core.page.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
+from dsocr_core.page.resizing import PRECISION_BITS, Size, height_first, padded_area, windows
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
-Size = tuple[int, int]
-"""Width and height in pixels."""
 Staged = tuple[Tensor, Tensor]
 """Global views (I, S, S, 3) and tiles (T, 640, 640, 3) or of another tile size: bytes in host memory."""
 
@@ -56,7 +54,7 @@ def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     """The views of an RGB page, made where that is faster."""
     if can_resize(device):
         return device_views(image, preset, device)
-    return uploaded(prepare(image, preset, MOST_BANDS), device)
+    return uploaded(prepare(image, preset), device)
 
 
 def together(pages: Sequence[Views]) -> Views:
@@ -95,17 +93,28 @@ def uploaded(image: PreparedImage, device: torch.device, held: Staged | None = N
 
 def can_resize(device: torch.device) -> bool:
     """Tell whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
-    return device.type == "cuda" and order_holds() and _bytes_hold()
+    return device.type == "cuda" and bytes_hold()
+
+
+_KNOWN_SIZES: tuple[tuple[Size, Size], ...] = (
+    ((131, 97), (64, 64)), ((131, 97), (200, 150)), ((131, 97), (131, 30)), ((131, 97), (50, 97)),
+    ((24, 24), (12, 12)), ((24, 24), (18, 11)), ((24, 24), (17, 11)), ((24, 24), (30, 23)),
+    ((24, 24), (30, 30)), ((24, 48), (12, 16)), ((48, 24), (12, 6)), ((12, 36), (9, 29)), ((36, 12), (35, 9)),
+    ((30, 20), (20, 30)),
+)  # fmt: skip
+"""Sizes before and after: either side is resized first, some near the border between both."""
 
 
 @functools.cache
-def _bytes_hold() -> bool:
-    """Tell whether a few images have Pillow's bytes: another compiler may round a weight otherwise."""
+def bytes_hold() -> bool:
+    """Tell whether a few images have Pillow's bytes: another version may choose or round otherwise."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 131, 3), np.uint8)
-    page = Image.fromarray(noise)
+    pages = [(noise[:height, :width], size) for (width, height), size in _KNOWN_SIZES]
     return all(
-        np.array_equal(resized(torch.from_numpy(noise), size).numpy(), np.asarray(page.resize(size)))
-        for size in ((64, 64), (200, 150), (131, 30), (50, 97))
+        np.array_equal(
+            resized(torch.from_numpy(page), size).numpy(), np.asarray(Image.fromarray(page).resize(size))
+        )
+        for page, size in pages
     )
 
 

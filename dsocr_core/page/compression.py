@@ -8,19 +8,16 @@ from dsocr_core.models.resolution import TILE_SIZE, Preset
 from dsocr_core.page.tiling import Grid, tile_count
 from dsocr_core.reading.records import OcrResult
 
-_WHOLE_VIEW = {1024: 256, 1280: 400}
-"""Tokens of a padded global view, of which the part that shows the page counts."""
-_SQUEEZED_VIEW = {640: 100, 512: 64}
-"""Tokens of a view without padding."""
-_TILE = 100
+_WHOLE_VIEW, _SQUEEZED_VIEW, _TILE = {1024: 256, 1280: 400}, {640: 100, 512: 64}, 100
+"""Tokens of a padded global view, of which the part that shows the page counts; of one without padding; of
+a tile."""
 
 
 @dataclass(frozen=True)
 class Compression:
-    """One page of one backend."""
+    """Figures of one page of one backend."""
 
-    image_size: tuple[int, int]
-    """(width, height) in pixels after EXIF orientation."""
+    image_size: tuple[int, int]  # (width, height) in pixels after EXIF orientation
     valid_image_tokens: int
     text_tokens: int
 

@@ -1,8 +1,7 @@
-"""Untrusted images and PDFs decoded in worker processes with CPU, memory and time limits.
+"""Processes with CPU, memory and time limits that open untrusted images and PDFs.
 
-Pillow and PDFium are large programs in C. A page of two kilobytes may compute for ever or ask for gigabytes:
-it costs itself, as its worker is ended and replaced. Pixels come back in memory that both processes share.
-One worker stays warm; more start when several pages are opened at a time.
+A page of two kilobytes may compute for ever or ask for gigabytes: it costs itself, as its process is ended
+and replaced. Pixels come back in shared memory. One process stays warm; more start for pages in flight.
 """
 
 from __future__ import annotations
@@ -10,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
+from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.system import SharedMemory
 from dsocr_core.page.decoding import MOST_SIDE, NOTICES, PIXEL_BYTES, DecodedPage, Unreadable, mapped
 from dsocr_core.page.rendering import MOST_RUNS
@@ -28,24 +28,18 @@ MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
 """Computing that one page may take; a page of 100 megapixels takes one to four."""
 WALL_SECONDS = 60.0
-"""For a worker that waits instead of computing, and for one on a machine with much else to do."""
-BASE_MEMORY_BYTES = 200_000_000
-BYTES_A_PIXEL = 8
+"""For a process that waits instead of computing, or runs on a busy machine."""
+BASE_MEMORY_BYTES, BYTES_A_PIXEL = 200_000_000, 8
 """Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
 WARM_BYTES, MOST_WARM_BYTES = 32 * 2**20, 160 * 2**20
-"""Shared memory that stays with a worker: 8 megapixels, and up to 40 after a page that had so many. New
-memory costs more time than a copy."""
-
+"""Shared memory that stays with a process after a small page, and after a large one: new memory is slow."""
 _ENVIRONMENT = {
     "PYTHONUTF8": "1",
-    # With an arena a thread, address space would say little about memory.
-    "MALLOC_ARENA_MAX": "1",
-    # Of 16 MB each, which Pillow then uses again: new memory costs as much time as decoding into it.
-    "PILLOW_BLOCKS_MAX": "4",
+    "MALLOC_ARENA_MAX": "1",  # with an arena a thread, address space would say little about memory
+    "PILLOW_BLOCKS_MAX": "4",  # of 16 MB each, used again: new memory takes as long as decoding into it
 }
 _NO_SENSE = "the opening process made no sense; save the file anew"
 _RGB = Image.new("RGB", (0, 0))
-"""Mode that Pillow's own images of pages come to."""
 
 
 class TextRun(NamedTuple):
@@ -67,10 +61,7 @@ class PageText(NamedTuple):
 
 
 def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> DecodedPage:
-    """The page, upright unless `exif` is off; see `decoding.decode`.
-
-    `frame` is a page of a TIFF or an animation, from 1. Raises Unreadable.
-    """
+    """The page of an image; see `decoding.decode`. Raises Unreadable."""
     return _decoded({"work": "image", "number": frame, "exif": exif}, path, max_pixels)
 
 
@@ -85,19 +76,16 @@ def page_text(path: Path, number: int) -> PageText:
         answer = worker.ask({"work": "text", "number": number}, path, 0)
     try:
         width, height, runs = answer["text"]
-        return PageText(float(width), float(height), [_run(*run) for run in runs[:MOST_RUNS]])
+        found = [TextRun._make([*map(float, box), str(text)]) for *box, text in runs[:MOST_RUNS]]
+        return PageText(float(width), float(height), found)
     except (ValueError, TypeError, KeyError, OverflowError):
         raise Unreadable(_NO_SENSE) from None
-
-
-def _run(left: float, bottom: float, right: float, top: float, text: str) -> TextRun:
-    return TextRun(float(left), float(bottom), float(right), float(top), str(text))
 
 
 def count_pages(path: Path) -> int:
     """Pages of a PDF, frames of an image. Raises Unreadable."""
     with _workers.one(0) as worker:
-        count = worker.ask({"work": "count"}, path, 0).get("count")
+        count = worker.ask({"work": "count", "number": 0}, path, 0).get("count")
     if type(count) is not int or not 0 < count < 10**9:
         raise Unreadable(_NO_SENSE)
     return count
@@ -108,42 +96,51 @@ def _decoded(request: dict[str, Any], path: Path, max_pixels: int) -> DecodedPag
         return worker.page(worker.ask(request, path, max_pixels), max_pixels)
 
 
+def _memory_for(max_pixels: int) -> int:
+    """Bytes of a page's pixels; a rendered page is rounded up to whole pixels on both sides."""
+    return max((max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES, MOST_WARM_BYTES)
+
+
 class _Worker:
     """One process and the memory of its pixels. One request at a time."""
 
     def __init__(self, max_pixels: int) -> None:
-        # A rendered page is rounded up to whole pixels on both sides.
-        needed = (max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES
-        self.memory, self.used = SharedMemory(max(needed, MOST_WARM_BYTES)), 0
+        self.memory, self.used = SharedMemory(_memory_for(max_pixels)), 0
+        descriptor = self.memory.descriptor
+        code = f"from dsocr_core.page.decoding import serve; serve({descriptor})"
+        environment = {**module_environment(), **_ENVIRONMENT}
         self.child = Child(
-            module_command("dsocr_core.page.decode_worker", str(self.memory.descriptor)),
-            {**module_environment(), **_ENVIRONMENT}, talks=True, quiet=True,
-            pass_fds=(self.memory.descriptor,),
-        )  # fmt: skip
+            [sys.executable, "-c", code], environment, talks=True, quiet=True, pass_fds=(descriptor,)
+        )
 
     def serves(self, max_pixels: int) -> bool:
-        """Tell whether it lives and has memory for so many pixels."""
-        return self.child.alive and (max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES <= self.memory.size
+        """Tell whether it lives and has memory for a page of that size."""
+        return self.child.alive and _memory_for(max_pixels) <= self.memory.size
 
     def ask(self, request: dict[str, Any], path: Path, max_pixels: int) -> dict[str, Any]:
         """The answer. Raises Unreadable, for a refusal as for a limit that was passed."""
-        limits = {
+        text = os.fspath(path)
+        if "\0" in text:
+            raise Unreadable("cannot be read (a zero byte in its name); rename it")
+        message = request | {
+            # From this process's folder. `..` stays, as the system has it.
+            "path": text if text.startswith("/") else f"{Path.cwd()}/{text}",
             "max_pixels": max_pixels, "cpu_seconds": CPU_SECONDS,
             "memory_bytes": BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(max_pixels, 0),
         }  # fmt: skip
-        message = request | limits | {"path": _absolute(path)}
         try:
             self.child.send(json.dumps(message).encode() + b"\n")
             if (line := self.child.receive(WALL_SECONDS)) is None:
                 raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it anew or split it")
             answer = parse_json(line)  # a file may have taken the process over: nothing is trusted
-        except ChildGone:
-            raise Unreadable(self._why_it_ended()) from None
-        except InvalidFile:
+        except BaseException as error:
+            if isinstance(error, ChildGone):
+                self.child.wait(1.0)
             self.child.close()
-            raise Unreadable(_NO_SENSE) from None
-        except BaseException:
-            self.child.close()
+            if isinstance(error, ChildGone):
+                raise Unreadable(_why_it_ended(self.child.returncode)) from None
+            if isinstance(error, InvalidFile):
+                raise Unreadable(_NO_SENSE) from None
             raise
         if "refused" in answer:
             raise Unreadable(" ".join(str(answer["refused"]).split()))
@@ -162,16 +159,14 @@ class _Worker:
             memory, said = self.memory.first(self.used), NOTICES[notice]
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        pixels = mapped(memory, (width, height)).copy()
-        return DecodedPage(_RGB._new(pixels), said, turned is True)
+        return DecodedPage(_RGB._new(mapped(memory, (width, height)).copy()), said, turned is True)
 
-    def _why_it_ended(self) -> str:
-        """The limit that it passed, in words for people."""
-        self.child.wait(1.0)
-        self.child.close()
-        if self.child.returncode == -signal.SIGXCPU:
-            return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
-        return "took the memory that a page may have, or brought the opening process down; save it anew"
+
+def _why_it_ended(code: int | None) -> str:
+    """The limit that a process passed, in words for people."""
+    if code == -signal.SIGXCPU:
+        return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
+    return "took the memory that a page may have, or brought the opening process down; save it anew"
 
 
 class _Workers:
@@ -183,9 +178,11 @@ class _Workers:
 
     @contextmanager
     def one(self, max_pixels: int) -> Iterator[_Worker]:
-        """A worker for one page: the one used last, so that few stay warm."""
+        """A process for one page: the one used last, so that few stay warm."""
         with self._turns:
-            worker = self._warm(max_pixels) or _Worker(max_pixels)
+            while (worker := self._warm()) and not worker.serves(max_pixels):
+                worker.child.close()
+            worker = worker or _Worker(max_pixels)
             try:
                 yield worker
             finally:
@@ -194,29 +191,11 @@ class _Workers:
                     worker.used = 0
                     self.idle.append(worker)
 
-    def _warm(self, max_pixels: int) -> _Worker | None:
-        while self.idle:
-            try:
-                worker = self.idle.pop()
-            except IndexError:  # another thread took it
-                break
-            if worker.serves(max_pixels):
-                return worker
-            worker.child.close()
+    def _warm(self) -> _Worker | None:
+        with suppress(IndexError):  # another thread may take the last one
+            return self.idle.pop()
         return None
-
-    def forget(self) -> None:
-        """After a fork, start anew: the processes are the parent's."""
-        self.__init__()  # type: ignore[misc]
 
 
 _workers = _Workers()
-os.register_at_fork(after_in_child=lambda: _workers.forget())
-
-
-def _absolute(path: Path) -> str:
-    """From this process's folder: the other may have started in another. `..` stays, as the system has it."""
-    text = os.fspath(path)
-    if "\0" in text:
-        raise Unreadable("cannot be read (a zero byte in its name); rename it")
-    return text if text.startswith("/") else f"{Path.cwd()}/{text}"
+os.register_at_fork(after_in_child=lambda: _workers.__init__())  # type: ignore[misc]  # they are the parent's

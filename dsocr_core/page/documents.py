@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 DEFAULT_MAX_PIXELS = 100_000_000
 DEFAULT_PDF_DPI = 150
 """An A4 page becomes 1240 x 1754 pixels."""
-
 IMAGE_SUFFIXES = frozenset({
     ".png", ".jpg", ".jpeg", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif", ".jp2",
     ".ppm", ".pgm", ".pbm", ".avif",
@@ -44,7 +43,33 @@ class DocumentError(DsocrError):
     """A file that cannot be read as a page: names the file, the cause and the way out."""
 
 
-# --- images ---------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def _named_in_errors(path: Path) -> Iterator[None]:
+    """Raises DocumentError for what is Unreadable, or is no file with content."""
+    try:
+        yield
+    except Unreadable as error:
+        _check_file(path)  # says more of a file that cannot be a page
+        raise DocumentError(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
+
+
+def _check_file(path: Path) -> None:
+    """Raises DocumentError unless the path is a regular file with content."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise DocumentError(f"{path}: is a folder; give the image in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise DocumentError(f"{path}: is not a regular file; copy it to one")
+        if status.st_size == 0:
+            raise DocumentError(f"{path}: the file is empty; copy or download it again")
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except FileNotFoundError:
+        raise DocumentError(f"{path}: no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
 
 
 def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
@@ -58,19 +83,10 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
 def open_page(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> DecodedPage:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
-    Without `exif` it stays as it is stored, as some other engines open it.
-
-    Opened by a process with limits (decode_pool.py); the size in its header is held against `max_pixels`
-    first. Raises DocumentError.
+    Without `exif` it stays as it is stored, as some other engines open it. Raises DocumentError.
     """
-    path = Path(path)
-    try:
-        return open_image(path, max_pixels, exif)
-    except MemoryError as error:
-        raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
-    except Unreadable as error:
-        _check_file(path)  # says more of a file that cannot be an image
-        raise DocumentError(f"{path}: {error}") from error
+    with _named_in_errors(Path(path)):
+        return open_image(Path(path), max_pixels, exif)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -79,70 +95,13 @@ def _say_once(text: str) -> None:
     log.warning("%s", name_text(text))
 
 
-def _check_file(path: Path) -> None:
-    """Raises DocumentError unless the path is a regular file with content."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise DocumentError(f"{path}: no such file; check the path") from None
-    except (OSError, ValueError) as error:
-        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
-    if stat.S_ISDIR(status.st_mode):
-        raise DocumentError(f"{path}: is a folder; give the image in it")
-    if not stat.S_ISREG(status.st_mode):
-        raise DocumentError(f"{path}: is not a regular file; copy it to one")
-    if status.st_size == 0:
-        raise DocumentError(f"{path}: the file is empty; copy or download it again")
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
-
-
 # --- files of several pages -------------------------------------------------------------------------
 
 
 def pdf_page_count(path: Path) -> int:
     """Count the pages of a PDF. Raises DocumentError."""
-    _check_file(path)
-    try:
+    with _named_in_errors(path):
         return count_pages(path)
-    except Unreadable as error:
-        raise DocumentError(f"{path}: {error}") from error
-
-
-def render_pdf_page(
-    path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
-) -> Path:
-    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
-
-    The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
-    """
-    name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
-    target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi-forms.png"
-    if path.suffix.lower() == PDF_SUFFIX:
-        _drawn_from[target] = path, number
-    if target.is_file():
-        return target
-    try:
-        if path.suffix.lower() == PDF_SUFFIX:
-            image = render_page(path, number, dpi, max_pixels)
-        else:
-            image = open_image(path, max_pixels, frame=number).image
-    except Unreadable as error:
-        raise DocumentError(f"{path}: {error}") from error
-    temporary = None
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, suffix=".part", delete=False) as handle:
-            temporary = Path(handle.name)
-            image.save(handle, format="PNG", compress_level=1)
-        temporary.replace(target)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
-    return target
 
 
 _drawn_from: dict[Path, tuple[Path, int]] = {}
@@ -153,13 +112,39 @@ def pdf_page_of(image: Path) -> tuple[Path, int] | None:
     return _drawn_from.get(image)
 
 
-def _content_hash(path: Path) -> str:
+def render_pdf_page(
+    path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
+) -> Path:
+    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
+
+    The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
+    """
     _check_file(path)
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
+    target = directory / f"{name}-{digest}-p{number:04d}-{dpi}dpi-forms.png"
+    is_pdf = path.suffix.lower() == PDF_SUFFIX
+    if is_pdf:
+        _drawn_from[target] = path, number
+    if target.is_file():
+        return target
+    with _named_in_errors(path):
+        if is_pdf:
+            image = render_page(path, number, dpi, max_pixels)
+        else:
+            image = open_image(path, max_pixels, frame=number).image
+    temporary = None
     try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, suffix=".part", delete=False) as part:
+            temporary = Path(part.name)
+            image.save(part, format="PNG", compress_level=1)
+        return temporary.replace(target)
     except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
 
 
 def parse_pages(text: str, count: int) -> list[int]:
@@ -185,8 +170,7 @@ def parse_pages(text: str, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Page:
-    """One page image. `source` is what to call it: a file name, or `paper.pdf#3`; `a/page.png` where two
-    files have one name."""
+    """One page image. `source` names it: `a.png`, `paper.pdf#3`, `a/page.png` where two have one name."""
 
     path: Path
     source: str
@@ -207,42 +191,42 @@ class _Image(NamedTuple):
 
 
 class _Prompt(NamedTuple):
-    """Pages that are read in one prompt; none, and an error, of a file that cannot be counted or is gone."""
+    """Pages that are read in one prompt; none, and an error, of a file that cannot be opened."""
 
     source: str
     images: tuple[_Image, ...] = ()
     together: bool = False
     error: str = ""
 
-    @classmethod
-    def of(cls, images: tuple[_Image, ...]) -> _Prompt:
-        """Several in one prompt: `a.png+2`, or `paper.pdf#1-3,7`."""
-        first = images[0]
-        if first.number is None:
-            return cls(first.source + (f"+{len(images) - 1}" if len(images) > 1 else ""), images, True)
-        runs: list[list[int]] = []
-        for number in (image.number or 0 for image in images):
-            if runs and number == runs[-1][1] + 1:
-                runs[-1][1] = number
-            else:
-                runs.append([number, number])
-        words = (str(start) if start == end else f"{start}-{end}" for start, end in runs)
-        return cls(f"{first.name}#{','.join(words)}", images, True)
+
+def _name_of(images: Sequence[_Image]) -> str:
+    """Name several pages of one prompt: `a.png+2`, or `paper.pdf#1-3,7`."""
+    first, *more = images
+    if first.number is None:
+        return f"{first.name}+{len(more)}" if more else first.name
+    runs: list[list[int]] = []
+    for number in (image.number or 0 for image in images):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return f"{first.name}#{','.join('-'.join(map(str, run)) for run in runs)}"
 
 
+@dataclass(frozen=True)
 class Pages(Sequence[Page]):
     """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
 
-    Taking one raises DocumentError when it cannot be rendered or its file not be counted, and the next may
-    still be taken.
+    Taking one raises DocumentError where it cannot be opened, and the next may still be taken.
     """
 
-    def __init__(self, prompts: Sequence[_Prompt], directory: Path, dpi: int, max_pixels: int) -> None:
-        self._prompts = prompts
-        self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
+    prompts: Sequence[_Prompt]
+    directory: Path = Path()
+    dpi: int = DEFAULT_PDF_DPI
+    max_pixels: int = DEFAULT_MAX_PIXELS
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self.prompts)
 
     @overload
     def __getitem__(self, index: int) -> Page: ...
@@ -250,63 +234,57 @@ class Pages(Sequence[Page]):
     def __getitem__(self, index: slice) -> Pages: ...
     def __getitem__(self, index: int | slice) -> Page | Pages:
         if isinstance(index, slice):
-            return self._with(self._prompts[index])
-        prompt = self._prompts[index]
+            return replace(self, prompts=self.prompts[index])
+        prompt = self.prompts[index]
         if prompt.error:
             raise DocumentError(prompt.error)
-        first, *more = (self._file(image) for image in prompt.images)
+        first, *more = (
+            path
+            if number is None
+            else render_pdf_page(path, number, self.directory, self.dpi, self.max_pixels)
+            for path, _, number in prompt.images
+        )
         return Page(first, prompt.source, tuple(more) if prompt.together else None)
-
-    def _file(self, image: _Image) -> Path:
-        if image.number is None:
-            return image.path
-        return render_pdf_page(image.path, image.number, self._directory, self._dpi, self._max_pixels)
-
-    def _with(self, prompts: Sequence[_Prompt]) -> Pages:
-        return Pages(prompts, self._directory, self._dpi, self._max_pixels)
 
     @classmethod
     def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
         """Images by what the pages are called; None for one whose file is not there, or is another."""
         gone = "the file it was read from is not there any more, or is another: give the image"
-        prompts = [
+        return cls([
             _Prompt(name, error=f"{name}: {gone}") if path is None else _Prompt(name, (_Image(path, name),))
             for name, path in found.items()
-        ]
-        return cls(prompts, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
+        ])  # fmt: skip
 
     def together(self, most: int) -> Pages:
-        """The same pages as prompts of at most so many: each file that has several, and all single images
-        as if they were one file.
-        """
+        """The same pages in prompts of at most `most`: each file that has several, and all single images."""
         documents: dict[object, list[_Prompt]] = {}
-        for index, prompt in enumerate(self._prompts):
+        for index, prompt in enumerate(self.prompts):
             image = prompt.images[0] if prompt.images else None
             document = index if image is None else None if image.number is None else image.path
             documents.setdefault(document, []).append(prompt)
         found: list[_Prompt] = []
         for prompts in documents.values():
             images = tuple(image for prompt in prompts for image in prompt.images)
-            starts = range(0, len(images), most)
-            found += [_Prompt.of(images[start : start + most]) for start in starts] or prompts
-        return self._with(found)
+            parts = [images[start : start + most] for start in range(0, len(images), most)]
+            found += [_Prompt(_name_of(part), part, True) for part in parts] or prompts
+        return replace(self, prompts=found)
 
     def only(self, names: Collection[str]) -> Pages:
         """Those that are called so."""
-        return self._with([prompt for prompt in self._prompts if prompt.source in names])
+        return replace(self, prompts=[prompt for prompt in self.prompts if prompt.source in names])
 
     def name(self, index: int) -> str:
         """Name a page, without rendering it."""
-        return self._prompts[index].source
+        return self.prompts[index].source
 
     def names(self, index: int) -> tuple[str, ...]:
         """Names of the pages of a prompt, without rendering them."""
-        prompt = self._prompts[index]
+        prompt = self.prompts[index]
         return tuple(image.source for image in prompt.images) or (prompt.source,)
 
     def words(self, index: int) -> list[str]:
         """Name a page on a command line, by its file."""
-        prompt = self._prompts[index]
+        prompt = self.prompts[index]
         if not prompt.images:
             return [prompt.source]
         path, _, number = prompt.images[0]
@@ -323,12 +301,10 @@ def expand(
 ) -> Pages:
     """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
 
-    With `recursive` also those in folders below, named by their way from the given one.
-
-    `pages` picks pages of every file that has several, as in `parse_pages`. They are rendered into
-    `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
-    found here and opened later. A file whose pages cannot be counted is one page that cannot be taken. Raises
-    DocumentError, also when there are no others.
+    With `recursive` also those in folders below. `pages` picks pages of every file that has several, as in
+    `parse_pages`; they are rendered into `work_directory`, or a temporary folder of this process. A file
+    whose pages cannot be counted is one page that cannot be taken. Raises DocumentError, also when there are
+    no others.
     """
     prompts: list[_Prompt] = []
     given = [Path(path) for path in paths]
@@ -374,53 +350,46 @@ def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
 def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
     """Each file once, with its name: its way from the outermost given folder that it lies in.
 
-    As many folders more before it as distinguish files of one name: whatever stores pages by name would take
-    two of one name for one page.
+    As many folders more before it as distinguish files of one name.
     """
     places: dict[Path, Path] = {}
-    for file in files:
-        places.setdefault(file.absolute(), file)
     groups: dict[str, list[Path]] = {}
-    for place in places:
-        groups.setdefault(place.name, []).append(place)
+    for file in files:
+        if file.absolute() not in places:
+            places[file.absolute()] = file
+            groups.setdefault(file.name, []).append(file.absolute())
     named: dict[Path, str] = {}
     for alike in groups.values():
-        depths = {place: max([1, *(_below(place, root) for root in roots)]) for place in alike}
-        taken = 1
-        while len({place.parts[-max(taken, depth) :] for place, depth in depths.items()}) < len(alike):
-            taken += 1
-        for place, depth in depths.items():
-            named[place] = name_text(Path(*place.parts[-max(taken, depth) :]).as_posix())
+        ways: dict[Path, tuple[str, ...]] = {}
+        least = 0
+        while len(set(ways.values())) < len(alike):
+            least += 1
+            for place in alike:
+                depths = [len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root)]
+                ways[place] = place.parts[-max(least, *depths, 1) :]
+        named |= {place: name_text(Path(*way).as_posix()) for place, way in ways.items()}
     return {file: named[place] for place, file in places.items()}
-
-
-def _below(place: Path, root: Path) -> int:
-    """Parts of a file's way from a folder; 0 where it is not in it."""
-    return len(place.parts) - len(root.parts) if place.is_relative_to(root) else 0
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
     """The path itself, or the images and PDFs in a folder, in natural order; others are counted."""
-    known, found = IMAGE_SUFFIXES | {PDF_SUFFIX}, []
+    if not path.is_dir():
+        if not path.exists():
+            _check_file(path)
+        return [path]
+    found: list[Path] = []
     left: dict[str, list[str]] = {}
-    try:
-        if not path.is_dir():
-            if not path.exists():
-                _check_file(path)
-            return [path]
-        for folder, folders, names in os.walk(path, onerror=_raise):
-            for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
-                file = Path(folder, name)
-                if file.suffix.lower() in known and file.is_file():
-                    found.append(file)
-                else:
-                    left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
-            folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
-            if not recursive:
-                left |= {"folders": folders[:]} if folders else {}
-                break
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
+    for folder, folders, names in os.walk(path, onerror=_raise):
+        for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
+            file = Path(folder, name)
+            if file.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX} and file.is_file():
+                found.append(file)
+            else:
+                left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+        if not recursive:
+            left |= {"folders": folders[:]} if folders else {}
+            break
     if not found:
         hint = "; give --recursive" if "folders" in left else ""
         raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
@@ -432,7 +401,9 @@ def _files(path: Path, recursive: bool) -> list[Path]:
 
 
 def _raise(error: OSError) -> None:
-    raise error
+    raise DocumentError(
+        f"{error.filename}: cannot be read ({cause(error)}); check its permissions"
+    ) from error
 
 
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:

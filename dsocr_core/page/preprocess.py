@@ -14,26 +14,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import Preset
-from dsocr_core.page.resizing import Bytes, padded, resized
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
+Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 PAD_COLOUR = (127, 127, 127)
 
 
-def _normalise(values: Floats) -> Floats:
-    """0..255 to -1..1 in the published order of float32 operations."""
-    half = np.float32(0.5)
-    return (values / np.float32(255) - half) / half
+def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
+    """Finite float32 rounded to bf16, nearest and ties to even, as the 16 bits of each."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounding = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
 
 
-NORMALISED: Floats = _normalise(np.arange(256, dtype=np.float32))
-"""The normalised value of every byte, (256,)."""
+_HALF = np.float32(0.5)
+NORMALISED: Floats = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF) / _HALF
+"""The normalised value of every byte, -1 to 1, in the published order of float32 operations: (256,)."""
+_NORMALISED_BFLOAT16 = to_bfloat16(NORMALISED).astype("<u2")
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,14 @@ class PreparedImage:
     """Sizes of the images after the first, where several stand in one prompt."""
 
 
-def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage:
-    """Cut and pad an RGB page as the published `infer` does under that preset, on as many threads as `bands`.
+def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
+    """Cut and pad an RGB page as the published `infer` does under that preset.
 
     A page so narrow that its shorter side would round to no pixel has an all grey global view, as published.
     """
-    width, height = image.size
-    grid = page_grid(width, height, preset)
-    tiles = _tiles(image, grid, preset.tile_size, bands)
-    side = preset.view_size
-    if is_square_view(preset):
-        view = resized(image, (side, side), bands)
-    else:
-        view = padded(image, side, PAD_COLOUR, bands)
-    return PreparedImage(view, tiles, grid, (width, height))
+    grid, side = page_grid(*image.size, preset), (preset.view_size, preset.view_size)
+    view = image.resize(side) if is_square_view(preset) else ImageOps.pad(image, side, color=PAD_COLOUR)
+    return PreparedImage(np.asarray(view), _tiles(image, grid, preset.tile_size), grid, image.size)
 
 
 def stacked(images: Sequence[PreparedImage]) -> PreparedImage:
@@ -82,24 +79,17 @@ def is_square_view(preset: Preset) -> bool:
     return not preset.crop_mode and preset.image_size <= preset.tile_size
 
 
-def _tiles(image: Image.Image, grid: Grid, side: int, bands: int) -> Bytes:
+def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
     if grid == NO_TILES:
         return np.zeros((0, side, side, 3), np.uint8)
     columns, rows = grid
-    cells = resized(image, (columns * side, rows * side), bands).reshape(rows, side, columns, side, 3)
+    cells = np.asarray(image.resize((columns * side, rows * side))).reshape(rows, side, columns, side, 3)
     return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, side, side, 3)
 
 
 def normalised(pixels: Bytes) -> Floats:
     """Bytes (..., H, W, 3) as the float32 values (..., 3, H, W) that the model is given, before bf16."""
     return np.ascontiguousarray(np.moveaxis(NORMALISED[pixels], -1, -3))
-
-
-def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
-    """Finite float32 rounded to bf16, nearest and ties to even, as the 16 bits of each."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounding = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
 
 
 def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
@@ -128,7 +118,3 @@ def views_sha256(views: Iterable[Bytes]) -> str:
 @functools.cache
 def _zeros_sha256(count: int) -> str:
     return hashlib.sha256(bytes(2 * count)).hexdigest()
-
-
-_NORMALISED_BFLOAT16 = to_bfloat16(NORMALISED).astype("<u2")
-"""The normalised value of every byte as the 16 bits of a bf16, (256,)."""

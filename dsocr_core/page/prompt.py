@@ -22,11 +22,7 @@ class PromptIds:
 
 
 def build_prompt(prompt_text: str, template: Template = "plain") -> str:
-    """The text under a conversation template. The published one is `plain`, which only strips it.
-
-    `no_newline` and `roles` are what servers make of it: the placeholder put before a text of its own, and
-    the markers of a chat around it. The others put a newline, `<|grounding|>` or both behind the placeholder.
-    """
+    """The text under a conversation template: as published (`plain`), or as servers and others make it."""
     text = prompt_text.strip()
     if template == "no_newline":
         return text.replace(f"{IMAGE_PLACEHOLDER}\n", IMAGE_PLACEHOLDER)

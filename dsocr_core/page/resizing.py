@@ -1,58 +1,26 @@
-"""Pillow's resize on several cores, bit for bit.
+"""Pillow's bicubic resize and padding as arithmetic, for devices that do the same sums (engine/views.py).
 
-Pillow resizes along one side after the other, and rounds to bytes in between. A row knows of no other while
-the width changes, nor a column while the height does. So each pass is cut into bands, and Pillow itself
-resizes every band, on a thread of its own: it does not hold the interpreter meanwhile.
+Pillow resizes one side after the other. A byte of the result is a weighted sum over a window of the side, in
+integers: the weights are rounded to 22 binary places, a half is added, and the sum is shifted back and kept
+within 0 to 255. So any device that adds 32-bit integers gives the same bytes.
+Read from the documentation and the behaviour of Pillow's `Resample.c`; held to Pillow by tests.
 
-Which side comes first is Pillow's own choice, and another version may choose otherwise: a few small images
-are compared once, and where they differ nothing is cut.
-
-Letters: H rows and W columns of the result, S side of a square view.
+Letters: N length of the result, K weights of a window.
 """
 
 from __future__ import annotations
 
-import functools
-import os
-from concurrent.futures import ThreadPoolExecutor
+import math
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
-Bytes = npt.NDArray[np.uint8]
 Size = tuple[int, int]
 """Width and height in pixels."""
-
-MOST_BANDS = min(8, os.cpu_count() or 1)
-BAND_PIXELS = 256 * 256
-"""A band of fewer is not worth a thread."""
-
-
-def resized(image: Image.Image, size: Size, bands: int = 1) -> Bytes:
-    """`image.resize(size)` of an RGB image, (H, W, 3): bicubic, on as many threads as `bands`."""
-    if image.size == size:
-        return np.asarray(image)
-    most = max(image.width, size[0]) * max(image.height, size[1])
-    bands = min(bands, most // BAND_PIXELS)
-    if bands < 2 or not order_holds():
-        return np.asarray(image.resize(size))
-    return np.asarray(in_bands(image, size, bands))
-
-
-def padded(image: Image.Image, side: int, colour: tuple[int, int, int], bands: int = 1) -> Bytes:
-    """`ImageOps.pad(image, (side, side), color=colour)` of an RGB image, (S, S, 3).
-
-    An image so narrow that its shorter side rounds to no pixel is all padding.
-    """
-    (width, height), (left, top) = padded_area(image.size, side)
-    if (width, height) == (side, side):
-        return resized(image, (side, side), bands)
-    out = np.empty((side, side, 3), np.uint8)
-    out[:] = colour
-    if min(width, height) > 0:
-        out[top : top + height, left : left + width] = resized(image, (width, height), bands)
-    return out
+PRECISION_BITS = 22
+"""Binary places of a weight: 8 bits of a byte and 2 of room for sums are left of 32."""
+_SUPPORT = 2.0
+"""Pixels of the source on each side that a bicubic window takes, where nothing shrinks."""
 
 
 def padded_area(size: Size, side: int) -> tuple[Size, Size]:
@@ -64,49 +32,40 @@ def padded_area(size: Size, side: int) -> tuple[Size, Size]:
 
 
 def height_first(before: Size, after: Size) -> bool:
-    """Tell whether Pillow resizes the height first, where `order_holds`."""
+    """Tell whether Pillow resizes the height first; another version may choose otherwise."""
     (width, height), (new_width, new_height) = before, after
     return new_height < height and 2 * (width - new_width) < height - new_height
 
 
-def in_bands(image: Image.Image, size: Size, bands: int) -> Image.Image:
-    """The resized image, each pass on that many threads. Right where `order_holds`."""
-    between = (image.width, size[1]) if height_first(image.size, size) else (size[0], image.height)
-    with ThreadPoolExecutor(bands) as threads:
-        for target in (between, size):
-            if target != image.size:
-                image = _one_pass(image, target, bands, threads)
-    return image
+def windows(before: int, after: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """The pixels that each byte of the result is made of, and their weights: both (N, K).
+
+    Windows that reach beyond the side are filled up with weight 0 at its last pixel.
+    """
+    scale = before / after
+    stretch = max(scale, 1.0)
+    support = _SUPPORT * stretch
+    centres = (np.arange(after) + 0.5) * scale
+    # Truncation, as of a conversion to an integer: a first pixel below 0 is 0.
+    first = np.maximum(np.trunc(centres - support + 0.5).astype(np.int64), 0)
+    beyond = np.minimum(np.trunc(centres + support + 0.5).astype(np.int64), before)
+    steps = np.arange(math.ceil(support) * 2 + 1)
+    pixels = first[:, None] + steps  # (N, K)
+    weights = _bicubic((pixels - centres[:, None] + 0.5) * (1.0 / stretch))
+    weights[pixels >= beyond[:, None]] = 0.0
+    # One after the other: a sum in another order rounds otherwise.
+    total = np.zeros(after)
+    for step in steps:
+        total += weights[:, step]
+    scaled = weights / np.where(total == 0.0, 1.0, total)[:, None] * (1 << PRECISION_BITS)
+    whole = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
+    used = int(np.max(beyond - first))
+    return np.minimum(pixels[:, :used], before - 1), whole[:, :used]
 
 
-def _one_pass(image: Image.Image, size: Size, bands: int, threads: ThreadPoolExecutor) -> Image.Image:
-    """A resize that changes the width or the height alone."""
-    (width, height), out = image.size, Image.new("RGB", size)
-    by_rows = height == size[1]
-    length = height if by_rows else width
-    edges = sorted({length * number // bands for number in range(bands + 1)})
-
-    def band(start: int, end: int) -> None:
-        if by_rows:
-            out.paste(image.crop((0, start, width, end)).resize((size[0], end - start)), (0, start))
-        else:
-            out.paste(image.crop((start, 0, end, height)).resize((end - start, size[1])), (start, 0))
-
-    list(threads.map(band, edges[:-1], edges[1:]))  # raises what a band raised
-    return out
-
-
-_ORDERS: tuple[tuple[Size, Size], ...] = (
-    ((24, 24), (12, 12)), ((24, 24), (18, 11)), ((24, 24), (17, 11)), ((24, 24), (30, 23)),
-    ((24, 24), (30, 30)), ((24, 48), (12, 16)), ((48, 24), (12, 6)), ((12, 36), (9, 29)), ((36, 12), (35, 9)),
-    ((30, 20), (20, 30)),
-)  # fmt: skip
-"""Sizes before and after, of both orders and near their border."""
-
-
-@functools.cache
-def order_holds() -> bool:
-    """Tell whether this Pillow chooses the first side as `height_first` does."""
-    noise = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
-    pages = [(Image.fromarray(noise[: size[1], : size[0]]), after) for size, after in _ORDERS]
-    return all(in_bands(page, size, 1).tobytes() == page.resize(size).tobytes() for page, size in pages)
+def _bicubic(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The cubic convolution kernel with a = -0.5."""
+    x = np.abs(distance)
+    near = ((-0.5 + 2.0) * x - (-0.5 + 3.0)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * -0.5
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))

@@ -1,7 +1,4 @@
-"""Tiles of a page: the grid and the number of image tokens, as pure functions of sizes.
-
-The only home of this arithmetic: preprocessing, the prompt, the cost model and the app use it.
-"""
+"""Tiles of a page: the grid and the number of image tokens, as pure functions of sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset
 
 Grid = tuple[int, int]
 """Tiles as (columns, rows); (1, 1) means that the page is not cut."""
-
 NO_TILES: Grid = (1, 1)
 
 
@@ -52,9 +48,7 @@ def crop_grid(width: int, height: int, max_tiles: int = MAX_TILES, tile_size: in
 
 def page_grid(width: int, height: int, preset: Preset) -> Grid:
     """The grid that the preset gives a page of that size in pixels."""
-    if not preset.crop_mode:
-        return NO_TILES
-    return crop_grid(width, height, preset.max_tiles, preset.tile_size)
+    return crop_grid(width, height, preset.max_tiles, preset.tile_size) if preset.crop_mode else NO_TILES
 
 
 def tile_count(grid: Grid) -> int:

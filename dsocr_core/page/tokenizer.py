@@ -36,14 +36,10 @@ class Tokenizer:
 
         Raises TokenizerError.
         """
-        self._backend = backend
-        self._source = source
-        for token in MARKUP_TOKENS:
-            self._id(token)
-        self.image_token_id = self._id(IMAGE_PLACEHOLDER)
-        self.bos_token_id = self._id(specials["bos_token"])
-        self.eos_token_id = self._id(specials["eos_token"])
-        self.pad_token_id = self._id(specials["pad_token"])
+        self._backend, self._source = backend, source
+        names = (specials[f"{name}_token"] for name in ("bos", "eos", "pad"))
+        self.image_token_id, *_ = map(self._id, (IMAGE_PLACEHOLDER, *MARKUP_TOKENS))
+        self.bos_token_id, self.eos_token_id, self.pad_token_id = map(self._id, names)
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
@@ -86,8 +82,7 @@ class Tokenizer:
 def _special_texts(directory: Path) -> dict[str, str]:
     """bos, eos and pad by name, from whichever file has them. Raises TokenizerError."""
     texts: dict[str, str] = {}
-    for name in SPECIALS_FILES:
-        file = directory / name
+    for file in (directory / name for name in SPECIALS_FILES):
         try:
             data: Any = parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True)
         except Missing:
@@ -99,13 +94,10 @@ def _special_texts(directory: Path) -> dict[str, str]:
             text = value.get("content") if isinstance(value, dict) else value
             if isinstance(text, str):
                 texts.setdefault(key, text)
-    for key in ("bos_token", "eos_token"):
-        if key not in texts:
-            raise TokenizerError(
-                f"{directory / SPECIALS_FILES[0]}: names no {key}, nor does {SPECIALS_FILES[1]}"
-            )
-    texts.setdefault("pad_token", texts["eos_token"])
-    return texts
+    if missing := [key for key in ("bos_token", "eos_token") if key not in texts]:
+        named = f"names no {missing[0]}, nor does {SPECIALS_FILES[1]}"
+        raise TokenizerError(f"{directory / SPECIALS_FILES[0]}: {named}")
+    return {"pad_token": texts["eos_token"], **texts}
 
 
 class Decodes(Protocol):
@@ -117,8 +109,8 @@ class Decodes(Protocol):
 class StreamDecoder:
     """Text deltas of a growing list of tokens, whose sum is the decoded whole, at linear cost.
 
-    A token may end inside a character. Its unfinished bytes decode to one U+FFFD at the end, which is
-    held back until a later token completes it; everything before it is final.
+    A token may end inside a character. Its unfinished bytes decode to one U+FFFD at the end, which waits
+    until a later token completes it; everything before it is final.
     """
 
     _WINDOW = 16
@@ -135,29 +127,23 @@ class StreamDecoder:
         self._pending.append(token)
         text = self._decode(self._pending)
         if not text.endswith(REPLACEMENT):
-            delta = text[self._emitted :]
-            self._pending, self._emitted = [], 0
-            return delta
+            return self._all_of(text)
         delta = text[self._emitted : -1]
         self._emitted = max(self._emitted, len(text) - 1)
-        if len(self._pending) > self._WINDOW:
-            self._forget(text)
+        # Beyond the window tokens before the last boundary between two characters go; a split inside a
+        # character shows as one more U+FFFD in the texts of the halves.
+        for count in range(1, len(self._pending)) if len(self._pending) > self._WINDOW else ():
+            head = self._decode(self._pending[:-count])
+            if head + self._decode(self._pending[-count:]) == text:
+                self._pending = self._pending[-count:]
+                self._emitted = max(0, self._emitted - len(head))
+                break
         return delta
 
     def flush(self) -> str:
-        """Give what was held back, once no token follows."""
-        delta = self._decode(self._pending)[self._emitted :]
-        self._pending, self._emitted = [], 0
+        """The rest, once no token follows."""
+        return self._all_of(self._decode(self._pending))
+
+    def _all_of(self, text: str) -> str:
+        delta, self._pending, self._emitted = text[self._emitted :], [], 0
         return delta
-
-    def _forget(self, text: str) -> None:
-        """Drop pending tokens before the last boundary between two characters.
-
-        A split inside a character shows as one more U+FFFD in the texts of the halves.
-        """
-        for count in range(1, len(self._pending)):
-            head, tail = self._decode(self._pending[:-count]), self._decode(self._pending[-count:])
-            if head + tail == text:
-                self._pending = self._pending[-count:]
-                self._emitted = max(0, self._emitted - len(head))
-                return
