@@ -42,7 +42,7 @@ def is_output(name: str) -> bool:
     """Tell whether an output of `run --cluster` is there. Raises StorageError."""
     if "://" not in name:
         return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.runs.store import Store
+    from dsocr_core.runs.storage import Store
 
     return Store(name).read(_RUN_DOCUMENT) is not None
 

@@ -172,9 +172,9 @@ def _history(settings: Settings, clear: bool) -> Iterator[Finding]:
         yield Finding("history", "optional", "runs are not recorded", "give --history a path")
         return
     try:
-        from dsocr_core.runs.storage import open_storage
+        from dsocr_core.runs.storage import Storage
 
-        storage = open_storage(history_location(settings))
+        storage = Storage(history_location(settings))
         runs, left = len(storage.names()), storage.leftovers(clear)
     except (DsocrError, ImportError) as error:
         yield Finding("history", "missing", str(error), "give --history a path that can be read")

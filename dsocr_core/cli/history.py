@@ -246,7 +246,7 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
     Args:
         trash: put what cannot be read into the trash
     """
-    from dsocr_core.runs.check import check as check_history
+    from dsocr_core.runs.history import check as check_history
 
     with where.opened(tell=False) as history:
         report = check_history(history)

@@ -21,7 +21,7 @@ from dsocr_core.runs.results import Key, Readings, compared
 from dsocr_core.runs.rows import parity_row
 from dsocr_core.runs.schema import rows_to_table
 from dsocr_core.runs.sharded import Marker, PageReading, parquet
-from dsocr_core.runs.store import Store
+from dsocr_core.runs.storage import Store
 from dsocr_core.settings import Settings
 
 MOST_WORST = 1000

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY, cache_directory
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
+from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, annotation_name, connect
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
@@ -29,7 +31,7 @@ from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import OTHER_VERSION, SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
-from dsocr_core.runs.storage import EntryGone, open_storage
+from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 
 T = TypeVar("T")
 
@@ -40,9 +42,8 @@ SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
 """Runs that come with the project; they are only read."""
 
 _TRIES = 4
-Errors = tuple[type[Exception], ...]
-_ANY: Errors = (duckdb.Error, pa.ArrowException, OSError)
-_OF_A_FILE: Errors = (
+_ANY = (duckdb.Error, pa.ArrowException, OSError)
+_OF_A_FILE = (
     duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException,
     pa.ArrowException, OSError,
 )  # fmt: skip
@@ -78,7 +79,7 @@ class History:
         The first root is the one that new runs and notes go to; the others are only read. Raises StorageError
         when a root cannot be read, or the machine takes no temporary file.
         """
-        self._roots = [open_storage(root) for root in roots or (DEFAULT_LOCATION,)]
+        self._roots = [Storage(root) for root in roots or (DEFAULT_LOCATION,)]
         self.storage = self._roots[0]
         self._uses = Uses("the history")
         self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)
@@ -86,7 +87,7 @@ class History:
         self._opened: OpenFile | None = None
         try:
             self._listing = Listing.of(self._roots)
-            self._opened = self._current()
+            self._opened = self._made.current(self._listing)
         except BaseException:
             self.close()
             raise
@@ -124,15 +125,18 @@ class History:
             # A damaged file may be whole again without a change of the directory that it lies in.
             return self._refresh(every=bool(self._file.damaged))
 
-    def _refresh(self, every: bool) -> int:
-        """`every`: look into each folder, also where nothing seems to have changed."""
+    def _refresh(self, every: bool, anew: bool = False) -> int:
+        """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file."""
         was, self._listing = self._file, Listing.of(self._roots, None if every else self._listing)
         noted = len(was.notes)
-        if was.take_in(self._roots, self._listing):
+        if anew:
+            self._made.discard()
+        elif was.take_in(self._roots, self._listing):
             if len(was.notes) > noted:
                 self.state = object()
             return 0
-        self._opened = self._current()  # the former one is closed when nobody asks it any more
+        # The former one is closed when nobody asks it any more.
+        self._opened = self._made.current(self._listing, was)
         before, after = ({run.id: run for run in file.entries.values()} for file in (was, self._file))
         changed = [run_id for run_id in {**before, **after} if before.get(run_id) != after.get(run_id)]
         self.state = object()  # after the file: what is made between has the older state
@@ -140,11 +144,12 @@ class History:
             self.state_of_runs = self.state
         return len(changed)
 
-    def _current(self) -> OpenFile:
-        try:
-            return self._made.current(self._listing, self._opened)
-        except duckdb.Error as error:
-            raise HistoryError(f"the history's index cannot be made: {one_line(error)}") from error
+    def _another(self, file: OpenFile, anew: bool = False) -> bool:
+        """Look at every file of all runs; tell whether another file than this one is open by now."""
+        with self._refreshing:
+            if self._file is file:
+                self._refresh(every=True, anew=anew)
+            return self._file is not file
 
     @property
     def problems(self) -> dict[str, str]:
@@ -192,44 +197,31 @@ class History:
             frame: pd.DataFrame = cursor.execute(query.asked("files" in values), values).df()
             return frame
 
-    def _ask(self, ask: Callable[[], T], faults: Errors = _ANY, what: str = "the history") -> T:
+    def _ask(
+        self, ask: Callable[[], T], faults: tuple[type[Exception], ...] = _ANY, what: str = "the history"
+    ) -> T:
         """Ask; again when a run went away or was damaged since, or the file itself turns out to be damaged.
 
         Raises HistoryError for what none of them explains.
         """
-        made_anew = False
+        anew = False
         with self._uses.use():
             for _ in range(_TRIES):
                 file = self._file
                 try:
                     return ask()
                 except EntryGone:
-                    self._changed(file)
+                    self._another(file)
                 except _ANY as error:
                     self._uses.check()
                     # Of a damaged block DuckDB raises its base class.
                     of_a_file = isinstance(error, faults) or type(error) is duckdb.Error
-                    if of_a_file and self._changed(file):
+                    if of_a_file and self._another(file):
                         continue
-                    if made_anew or not of_a_file or not isinstance(error, duckdb.Error):
+                    if anew or not of_a_file or not isinstance(error, duckdb.Error):
                         raise HistoryError(f"{what}: {one_line(error, 500)}") from error
-                    self._make_anew(file)
-                    made_anew = True
+                    anew = self._another(file, anew=True)
         raise HistoryError("the history changes faster than it can be read; try again")
-
-    def _changed(self, file: OpenFile) -> bool:
-        """Look at every file of all runs; tell whether another file than this one is open by now."""
-        with self._refreshing:
-            if self._file is file:
-                self._refresh(every=True)
-            return self._file is not file
-
-    def _make_anew(self, file: OpenFile) -> None:
-        with self._refreshing:
-            if self._file is file:
-                self._made.discard()
-                self._opened = self._current()
-                self.state = self.state_of_runs = object()
 
     def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
@@ -270,10 +262,6 @@ class History:
         having = [entries[run_id] for run_id in run_ids if run_id in entries]
         return [str(self._directory(run) / f"{table}.parquet") for run in having if table in run.tables]
 
-    def _directory(self, run: Entry) -> Path:
-        """Raises EntryGone."""
-        return self._roots[run.root].directory(run.id)
-
     def runs(self, **filters: Any) -> pd.DataFrame:
         """The runs that pass the filters of the query `runs`, newest first."""
         return self.query("runs", **filters)[0]
@@ -294,12 +282,14 @@ class History:
 
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
-        return self._ask(lambda: self._record(self._entry(run_id).id))
 
-    def _record(self, run_id: str) -> RunRecord:
-        with self._file.cursor() as cursor:
-            found = cursor.execute("SELECT document FROM entries WHERE run_id = $1", [run_id]).fetchall()
-        return RunRecord.from_json(read_document(found[0][0].encode()))
+        def read() -> RunRecord:
+            with self._file.cursor() as cursor:
+                of = [self._entry(run_id).id]
+                [[document]] = cursor.execute("SELECT document FROM entries WHERE run_id = ?", of).fetchall()
+            return RunRecord.from_json(read_document(document.encode()))
+
+        return self._ask(read)
 
     def version(self, run_id: str) -> str:
         """A text that is another once a file of the run is. Raises HistoryError for one gone or damaged."""
@@ -308,34 +298,35 @@ class History:
             with contextlib.suppress(OSError):
                 if self._roots[run.root].version(run_id) == run.version:
                     return run.version
-            self._changed(file)
+            self._another(file)
         return self._entry(run_id).version
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:
         """All rows of a run, by table."""
-        return self._ask(lambda: self._tables(self._entry(run_id)))
 
-    def _tables(self, run: Entry) -> dict[str, pa.Table]:
-        directory = self._directory(run)
-        return {
-            name: read_rows(directory / f"{name}.parquet", schema)
-            for name, schema in TABLES.items()
-            if name in run.tables
-        }
+        def read() -> dict[str, pa.Table]:
+            names, directory = self._entry(run_id).tables, self.directory(run_id)
+            schemas = {name: schema for name, schema in TABLES.items() if name in names}
+            return {
+                name: read_rows(directory / f"{name}.parquet", schema) for name, schema in schemas.items()
+            }
+
+        return self._ask(read)
 
     def readings(
         self, run_id: str, pages: Sequence[str] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """The rows of a run's readings, or of those pages and columns, as Arrow: exact numbers and lists."""
-        return self._ask(lambda: self._readings(self._entry(run_id), pages, columns))
-
-    def _readings(self, run: Entry, pages: Sequence[str] | None, columns: Sequence[str] | None) -> pa.Table:
-        schema = TABLES["readings"]
-        if "readings" not in run.tables:
-            return schema.empty_table() if columns is None else schema.empty_table().select(columns)
+        schema, columns = TABLES["readings"], columns and [*columns]
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
-        file = self._directory(run) / "readings.parquet"
-        return pq.read_table(file, schema=schema, filters=only, columns=columns and [*columns])
+
+        def read() -> pa.Table:
+            if "readings" not in self._entry(run_id).tables:
+                return schema.empty_table().select(columns or schema.names)
+            file = self.directory(run_id) / "readings.parquet"
+            return pq.read_table(file, schema=schema, filters=only, columns=columns)
+
+        return self._ask(read)
 
     def file(self, run_id: str, relative: str) -> Path:
         """One of the files of a run. Raises HistoryError or StorageError."""
@@ -344,6 +335,10 @@ class History:
     def directory(self, run_id: str) -> Path:
         """A run's directory. Raises HistoryError, StorageError."""
         return self._directory(self._entry(run_id))
+
+    def _directory(self, run: Entry) -> Path:
+        """Raises EntryGone."""
+        return self._roots[run.root].directory(run.id)
 
     def _entry(self, run_id: str) -> Entry:
         if (run := self._file.entries.get(run_id)) is not None:
@@ -382,12 +377,14 @@ class History:
     def note(self, run_id: str, text: str) -> None:
         self.annotate(run_id, "note", text)
 
-    def trash(self, run_ids: Iterable[str]) -> None:
+    def trash(self, run_ids: Iterable[str], value: str = "on") -> None:
         """Hide runs, damaged ones too; `restore` brings them back, `empty_trash` deletes them."""
-        self._mark_trash(run_ids, "on")
+        damaged = self.damaged()
+        ids = [run_id if run_id in damaged else self._entry(run_id).id for run_id in run_ids]
+        self._annotate([(run_id, "trash", None, None, value) for run_id in ids])
 
     def restore(self, run_ids: Iterable[str]) -> None:
-        self._mark_trash(run_ids, "off")
+        self.trash(run_ids, "off")
 
     def trashed(self) -> list[str]:
         """Runs in the trash, and what is damaged there."""
@@ -414,11 +411,6 @@ class History:
 
         return self._ask(ask)
 
-    def _mark_trash(self, run_ids: Iterable[str], value: str) -> None:
-        damaged = self.damaged()
-        ids = [run_id if run_id in damaged else self._entry(run_id).id for run_id in run_ids]
-        self._annotate([(run_id, "trash", None, None, value) for run_id in ids])
-
     def _annotate(self, rows: Sequence[tuple[str | None, ...]]) -> None:
         if not rows:
             return
@@ -429,3 +421,63 @@ class History:
         content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": named})
         self.storage.write_annotation(annotation_name(now, content), content)
         self.refresh()
+
+
+# --- `history check` ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of an entry, `runs/<id>` or `annotations/<name>`, that is not what was written, and why."""
+
+    entry: str
+    reason: str
+    open: bool = True
+    """True where the entry's runs are read all the same: only a picture or the like is damaged."""
+
+
+@dataclass
+class CheckReport:
+    """Findings of a check."""
+
+    entries: int = 0
+    files: int = 0
+    """Files that are what their checksums say."""
+    damaged: list[Damage] = field(default_factory=list)
+    other_versions: dict[str, str] = field(default_factory=dict)
+    """Runs that another version of the program recorded: not read, and no damage."""
+    leftovers: list[Leftover] = field(default_factory=list)
+    """Directories of writers that did not finish."""
+
+    @property
+    def runs(self) -> list[str]:
+        """List what `History.trash` takes of what cannot be read."""
+        names = [damage.entry for damage in self.damaged if not damage.open]
+        return [name.removeprefix("runs/") for name in names if name.startswith("runs/")]
+
+
+def check(history: History) -> CheckReport:
+    """Hold every file of a history against its checksum; what lies damaged in the trash is not named.
+
+    Raises StorageError.
+    """
+    history.refresh()
+    report = CheckReport(leftovers=history.storage.leftovers(), other_versions=history.of_other_versions)
+    for entry, reason in sorted(history.problems.items()):
+        if entry.removeprefix("runs/") not in report.other_versions:
+            report.damaged.append(Damage(entry, reason, open=False))
+    for run_id in history.run_ids():
+        report.entries += 1
+        checksums: dict[str, str] = {}
+        try:
+            directory = history.directory(run_id)
+            checksums = read_checksums(directory) or {}
+        except DsocrError as error:
+            report.damaged.append(Damage(f"runs/{run_id}", str(error)))
+        for name in sorted(checksums):
+            try:
+                verify(directory, checksums, [name])
+                report.files += 1
+            except DsocrError as error:
+                report.damaged.append(Damage(f"runs/{run_id}", str(error)))
+    return report

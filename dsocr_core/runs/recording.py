@@ -117,7 +117,7 @@ class Recording:
     def _finish(self, notes: str | None) -> None:
         """Only now all results are there, what they agree on, and what the machine was doing meanwhile."""
         from dsocr_core.runs.record import new_run_id
-        from dsocr_core.runs.storage import open_storage
+        from dsocr_core.runs.storage import Storage
 
         run = self.run
         made = self._measured(run.facts(continued=False), notes)
@@ -128,7 +128,7 @@ class Recording:
             run.finish(whole)
             return
         else:
-            storage = open_storage(history_location(self.settings))
+            storage = Storage(history_location(self.settings))
             with storage.scratch(made.id) as copy:
                 if run.continues:  # the history has what was read now: another run than the whole
                     run.write(made, copy, continued=False, count=self._count)

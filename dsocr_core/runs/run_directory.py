@@ -39,7 +39,7 @@ from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.rows import SCHEMA, PageResults, Row, result_of, timing_rows
 from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import Storage, StorageError, open_storage, sync_tree, writing, writing_into
+from dsocr_core.runs.storage import Storage, StorageError, sync_tree, writing, writing_into
 
 UNFINISHED, _FINISHED, _WHOLE = ".unfinished", ".finished", "whole"
 _PARITY = "parity"
@@ -91,7 +91,7 @@ class RunDirectory:
 
         `replace`: what lies under the run's name is damaged, and makes room when this one is whole.
         """
-        storage = history if isinstance(history, Storage) else open_storage(history)
+        storage = history if isinstance(history, Storage) else Storage(history)
         with ExitStack() as stack:
             run = cls(stack.enter_context(storage.scratch(record.id)))
             run.record, run._storage, run._replace = record, storage, replace

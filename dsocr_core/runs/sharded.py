@@ -38,7 +38,7 @@ from dsocr_core.reading.records import (
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.rows import SCHEMA, failure_table, result_of, result_table
 from dsocr_core.runs.schema import another_version, encodable_value
-from dsocr_core.runs.store import SMALL_BYTES, Store
+from dsocr_core.runs.storage import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
 Status = Literal["read", "failed", "quarantined"]

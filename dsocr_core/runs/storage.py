@@ -1,10 +1,10 @@
-"""Place of a history: a directory of this machine, or of a file system that it has mounted.
+"""Files of a history, and of a cluster's output: each is there whole or not at all, by rename.
 
     runs/<id>/             one run, immutable; there when it has its run.json
     annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
     unfinished/<id>/       what is being written, or what a crash left
 
-Entries appear whole or not at all, by rename. Nothing here is ever changed in place, so readers need no lock.
+Nothing of a history is ever changed in place, so readers need no lock.
 """
 
 from __future__ import annotations
@@ -19,23 +19,28 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.reading.writing import require_writable
+from dsocr_core.reading.writing import require_writable, write_whole
 
 DOCUMENT = "run.json"
 """The file that makes a run one; written last."""
-DOCUMENT_LIMIT = 2**22
-"""Bytes of a run's document."""
+DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
+"""Bytes of a run's document, of a file that `Store.read_many` reads, and of any file."""
 UNLISTED = "its folder cannot be listed"
-_ANNOTATION_LIMIT = 2**25
 LOCK_FILE = ".lock"
+_ANNOTATION_LIMIT = 2**25
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_TOGETHER = 64
+"""Files that are fetched from an object store at a time."""
+_PART = ".part-"
+"""Begins the name of a file that is being written; readers do not see it."""
 
 Version = tuple[str, str]
 """State of a run's folder, and of the files in it: another one when one of them is."""
@@ -43,10 +48,6 @@ Version = tuple[str, str]
 
 class StorageError(DsocrError):
     """A storage cannot be read or written; names it and the cause."""
-
-
-class NoRoom(StorageError):
-    """The machine takes no temporary file: no fault of an entry."""
 
 
 class EntryExists(StorageError):
@@ -62,32 +63,56 @@ class DirectoryBusy(DsocrError):
 
 
 @contextlib.contextmanager
-def writing(what: object, kind: type[StorageError] = StorageError) -> Iterator[None]:
+def writing(what: object) -> Iterator[None]:
     """Make one line, which names what was written, of what the system or pyarrow raises inside."""
     try:
         yield
     except OSError as error:
         # Of its own words pyarrow makes a paragraph.
         cause = os.strerror(error.errno) if error.errno else one_line(error)
-        raise kind(f"{what}: could not be written ({cause})") from error
+        raise StorageError(f"{what}: could not be written ({cause})") from error
 
 
-def open_storage(location: str | Path) -> Storage:
-    """A storage by path. Raises StorageError for a URL."""
-    path = str(location).removeprefix("file://")
-    if "://" in path:
-        raise StorageError(f"{location}: the history is a directory; give a path, or mount the store")
-    return Storage(Path(path))
+def sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(directory: Path) -> None:
+    """Put every file of a directory, and the directory, on the disk."""
+    for folder, _, files in os.walk(directory, topdown=False):
+        for file in files:
+            with Path(folder, file).open("rb") as handle:
+                os.fsync(handle.fileno())
+        sync_directory(Path(folder))
+
+
+# --- a history --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Leftover:
+    """Directory of a writer that did not finish."""
+
+    path: str
+    bytes: int
+    age_s: float
+    stays: str = ""
+    """Why it could not be deleted."""
 
 
 class Storage:
-    """The runs and annotations in a directory."""
+    """The runs and annotations in a directory of this machine, or of a file system that it has mounted."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
-        self.location = str(root)
-
-    # --- reading --------------------------------------------------------------------------------
+    def __init__(self, location: str | Path) -> None:
+        """Raises StorageError for a URL."""
+        self.location = str(location).removeprefix("file://")
+        if "://" in self.location:
+            raise StorageError(f"{location}: the history is a directory; give a path, or mount the store")
+        self.root = Path(self.location).absolute()
 
     def names(self) -> set[str]:
         """Runs that are there; one may lack its document while it is copied."""
@@ -96,17 +121,15 @@ class Storage:
     def versions(self, before: Mapping[str, Version] = {}) -> dict[str, Version]:
         """Runs by name; what cannot be listed has UNLISTED with the cause. Raises StorageError.
 
-        `before` are earlier versions: they stand where the folder is the same.
+        `before` are earlier versions: they count where the folder is the same.
         """
         found: dict[str, Version] = {}
         for each in self._scan("runs"):
             with contextlib.suppress(FileNotFoundError):  # removed just now
-                state = _state(each)
-                if (known := before.get(each.name)) and known[0] == state:
-                    found[each.name] = known
-                    continue
+                state, known = _state(each), before.get(each.name)
                 try:
-                    found[each.name] = state, self.version(each.name)
+                    same = known is not None and known[0] == state
+                    found[each.name] = known if known and same else (state, self.version(each.name))
                 except OSError as error:
                     if not os.path.lexists(each.path):
                         raise
@@ -132,11 +155,11 @@ class Storage:
         try:
             with os.scandir(place) as found:
                 return [each for each in found if is_entry_name(each.name)]
-        except (FileNotFoundError, NotADirectoryError):
-            if os.path.lexists(place):
-                raise StorageError(f"{place}: not a folder") from None
-            return []
         except OSError as error:
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                if not os.path.lexists(place):
+                    return []
+                raise StorageError(f"{place}: not a folder") from None
             raise StorageError(f"{place}: {error.strerror}") from error
 
     def document(self, name: str) -> bytes | None:
@@ -165,7 +188,10 @@ class Storage:
             raise EntryGone(f"{file}: not there")
         return file
 
-    # --- writing --------------------------------------------------------------------------------
+    def _entry(self, name: str) -> Path:
+        if not is_entry_name(name):
+            raise StorageError(f"'{name[:60]}' is no name of a run")
+        return self.root / "runs" / name
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
@@ -208,30 +234,24 @@ class Storage:
         """Take a run away, visibly at once."""
         entry = self._entry(name)
         away = self.root / "unfinished" / f"{name[:80]}.removed-{secrets.token_hex(4)}"
-        try:
+        with writing(entry), contextlib.suppress(FileNotFoundError):
             away.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(away)
             sync_directory(entry.parent)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(f"{entry}: could not be removed ({error.strerror})") from error
-        if away.is_dir() and not away.is_symlink():
-            shutil.rmtree(away, ignore_errors=True)
-        else:
-            away.unlink(missing_ok=True)
+            if away.is_dir() and not away.is_symlink():
+                shutil.rmtree(away, ignore_errors=True)
+            else:
+                away.unlink(missing_ok=True)
 
     def write_annotation(self, name: str, content: bytes) -> None:
         """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
         folder = self.root / "annotations"
-        with self.scratch(name) as temporary:
+        with self.scratch(name) as temporary, writing(folder / name):
             try:
-                with writing(folder / name):
-                    folder.mkdir(parents=True, exist_ok=True)
-                    (temporary / name).write_bytes(content)
-                    sync_tree(temporary)
-                    (temporary / name).rename(folder / name)
-                    sync_directory(folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_whole(temporary / name, content, sync=True)
+                (temporary / name).rename(folder / name)
+                sync_directory(folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
 
@@ -245,7 +265,10 @@ class Storage:
                 continue
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append(leftover := _leftover(directory))
+                stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
+                size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
+                age_s = time.time() - max(status.st_mtime for status in stats)
+                found.append(leftover := Leftover(str(directory), size, max(age_s, 0.0)))
                 if clear:
                     shutil.rmtree(directory)
             except BlockingIOError:
@@ -256,14 +279,9 @@ class Storage:
                 os.close(handle)
         return found
 
-    def _entry(self, name: str) -> Path:
-        if not is_entry_name(name):
-            raise StorageError(f"'{name[:60]}' is no name of a run")
-        return self.root / "runs" / name
-
 
 def _read(file: Path, most: int) -> bytes | None:
-    """Raises InvalidFile, or StorageError where the disk is at fault."""
+    """The content, None without a file. Raises InvalidFile, or StorageError where the disk is at fault."""
     try:
         return read_bytes(file, most)
     except Missing:
@@ -293,44 +311,6 @@ def _state(entry: os.DirEntry[str]) -> str:
     except OSError:  # a link that leads nowhere
         status = entry.stat(follow_symlinks=False)
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-
-
-def sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_tree(directory: Path) -> None:
-    """Put every file of a directory, and the directory, on the disk."""
-    for folder, _, files in os.walk(directory, topdown=False):
-        for file in files:
-            with Path(folder, file).open("rb") as handle:
-                os.fsync(handle.fileno())
-        sync_directory(Path(folder))
-
-
-# --- writers that did not finish ------------------------------------------------------------------
-
-
-@dataclass
-class Leftover:
-    """Directory of a writer that did not finish."""
-
-    path: str
-    bytes: int
-    age_s: float
-    stays: str = ""
-    """Why it could not be deleted."""
-
-
-def _leftover(directory: Path) -> Leftover:
-    stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
-    size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
-    age_s = time.time() - max(status.st_mtime for status in stats)
-    return Leftover(str(directory), size, max(age_s, 0.0))
 
 
 @contextlib.contextmanager
@@ -369,6 +349,145 @@ def writing_into(directory: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             file.unlink()
-        with contextlib.suppress(OSError):
             directory.rmdir()  # where nothing was written
         os.close(handle)
+
+
+# --- a cluster's output -----------------------------------------------------------------------------
+
+
+class Store:
+    """Files by relative names with `/`, in a directory or at a URL that fsspec opens.
+
+    Every method raises StorageError where the store is at fault.
+    """
+
+    def __init__(self, location: str | Path) -> None:
+        """Raises StorageError for a URL that fsspec cannot open."""
+        text = str(location).removeprefix("file://")
+        self.location = text.rstrip("/") if "://" in text else text
+        self.root = None if "://" in text else Path(text).absolute()
+        """The directory, None for a URL."""
+        if self.root is None:
+            import fsspec  # as much time as everything else here
+
+            try:
+                self.fs, self._base = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
+            except (ValueError, ImportError, OSError) as error:
+                raise StorageError(
+                    f"{location}: {one_line(error)}; give a path, or a URL that fsspec opens, with its "
+                    "package installed"
+                ) from error
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file, in place of one that is there."""
+        with self._errors(name):
+            if self.root is None:
+                self.fs.pipe_file(self._path(name), content)
+            else:
+                write_whole(self.root / name, content, sync=True)
+                sync_directory((self.root / name).parent)
+
+    def put_new(self, name: str, content: bytes) -> bool:
+        """Write a file that is not there yet; tell whether this call made it: of several writers one does."""
+        with self._errors(name):
+            try:
+                if self.root is None:
+                    return self._put_object(name, content)
+                file = self.root / name
+                part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
+                write_whole(part, content, sync=True)
+                try:
+                    os.link(part, file)
+                finally:
+                    part.unlink()
+                sync_directory(file.parent)
+            except FileExistsError:
+                return False
+        return True
+
+    def _put_object(self, name: str, content: bytes) -> bool:
+        if self.fs.exists(self._path(name)):
+            return False
+        # An object store refuses it where another writer has come first.
+        mode = {"mode": "create"} if "s3" in self.fs.protocol else {}
+        try:
+            self.fs.pipe_file(self._path(name), content, **mode)
+        except OSError as error:
+            if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
+                return False
+            raise
+        return True
+
+    def clear_parts(self) -> None:
+        """Remove what killed writers left of files that they were writing. Only while nobody writes."""
+        for part in () if self.root is None else self.root.glob(f"**/{_PART}*"):
+            with self._errors(part.name):
+                part.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """No error where it is gone."""
+        with self._errors(name), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if self.root is None:
+                self.fs.rm_file(self._path(name))
+            else:
+                (self.root / name).unlink()
+
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """The content, None where there is none. Raises InvalidFile for what is no file of so many bytes."""
+        if self.root is not None:
+            return _read(self.root / name, most)
+        with self._errors(name):
+            try:
+                end = None if most == MOST_BYTES else most + 1
+                content: bytes = self.fs.cat_file(self._path(name), end=end)
+            except FileNotFoundError:
+                return None
+        if len(content) > most:
+            raise InvalidFile(f"more than {most:,} bytes")
+        return content
+
+    def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Small files that exist, many at a time from a URL. Raises InvalidFile with a name."""
+
+        def read(name: str) -> tuple[str, bytes | None]:
+            try:
+                return name, self.read(name, SMALL_BYTES)
+            except InvalidFile as error:
+                raise InvalidFile(f"{self.location}/{name}: {error}") from error
+
+        with ThreadPoolExecutor(_TOGETHER) as threads:
+            for name, content in map(read, names) if self.root is not None else threads.map(read, names):
+                if content is not None:
+                    yield name, content
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, sorted, without those that are being written; none without the folder."""
+        with self._errors(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if self.root is not None:
+                with os.scandir(self.root / folder) as entries:
+                    return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+            self.fs.invalidate_cache()
+            found = self.fs.ls(self._path(folder), detail=False)
+            return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]))
+        # Asked of its kind alone: a folder may have been made since it was not there.
+        if self.root is not None and ((place := self.root / folder).is_symlink() or place.is_file()):
+            raise StorageError(f"{place}: not a folder")
+        return []
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise EntryGone(f"{self.location}/{name}: not there any longer") from error
+        except DsocrError:
+            raise
+        except Exception as error:
+            if self.root is not None and not isinstance(error, (OSError, ValueError)):
+                raise
+            cause = getattr(error, "strerror", None) or one_line(error, 200)
+            raise StorageError(f"{self.location}/{name}: {cause}") from error

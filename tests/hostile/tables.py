@@ -8,8 +8,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.runs.check import check
-from dsocr_core.runs.history import History
+from dsocr_core.runs.history import History, check
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from tests.hostile.damage import damaged

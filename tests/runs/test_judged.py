@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.reading.parity_records import RULE, Tolerance
-from dsocr_core.runs import ingest
+from dsocr_core.runs import history_file
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.record import tolerance_of
@@ -78,7 +78,7 @@ def test_pages_are_counted_by_the_rule_of_today(
         location, {"value": "within_tolerance", "spelling": "within_tolerance", "same": "identical"}, rule
     )
     if rule == RULE:  # what today's rule recorded is not judged again
-        monkeypatch.setattr(ingest, "compare_results", lambda *_: pytest.fail("judged again"))
+        monkeypatch.setattr(history_file, "compare_results", lambda *_: pytest.fail("judged again"))
     expected = (1, 2, 0) if rule == RULE else (1, 1, 1)
     with History(location) as history:
         run = history.runs().iloc[0]

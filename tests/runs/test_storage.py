@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.storage import StorageError
-from dsocr_core.runs.store import Store
+from dsocr_core.runs.storage import StorageError, Store
 
 
 @pytest.fixture(params=["directory", "memory"])
