@@ -271,8 +271,6 @@ _OF_RUNS = (
 )  # fmt: skip
 
 
-
-
 @dataclass(frozen=True)
 class Listing:
     """Listing of the roots, by number; a run that lies in two counts in the first."""
