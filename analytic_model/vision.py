@@ -14,7 +14,7 @@ from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, Qwen2Config, SamConfig
 from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
-from dsocr_core.models.deepseek_ocr2 import ENCODER_STAGE, DeepseekOcr2Config
+from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
 from dsocr_core.models.resolution import tokens_per_side
 from dsocr_core.models.stages import Stage
 
@@ -40,7 +40,7 @@ def costs(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[Stag
 def _tower(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, bool]:
     """The stage behind SAM: CLIP, whose features are joined with SAM's, or an encoder over SAM's."""
     if isinstance(config, DeepseekOcr2Config):
-        encoder, stage = config.encoder, ENCODER_STAGE
+        encoder, stage = config.encoder, Stage.ENCODER
         run = partial(_encoder_pass, encoder, policy)
         return _over_views(
             stage, workload, policy, run, lambda side: 2 * tokens_per_side(side) ** 2 * encoder.width

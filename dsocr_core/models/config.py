@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
-SAM_NECK_CHANNELS = 256
-SAM_WINDOW = 14
 _MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
 _MOST_ELSE = 2**24
 """Sizes that no model exceeds."""
@@ -31,8 +29,6 @@ COMPUTED: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Values that our engines and FLOPs compute, of fields that change the decoder's arithmetic. A field that is
 null or left out has the first."""
-MLP_RATIO = 4
-"""Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
 
 
 class ConfigError(DsocrError):
@@ -40,63 +36,58 @@ class ConfigError(DsocrError):
 
 
 @dataclass(frozen=True)
-class SamConfig:
-    """ViT with window attention. `image_size` sets the learned position table's grid."""
+class Tower:
+    """Sizes of a transformer."""
 
     width: int
     layers: int
     heads: int
-    global_attn_indexes: tuple[int, ...]
-    downsample_channels: tuple[int, int]
-    image_size: int
-    patch_size: int = PATCH_SIZE
-    window: int = SAM_WINDOW
-    neck_channels: int = SAM_NECK_CHANNELS
-    layer_norm_eps: float = 1e-6
 
     @property
     def head_dim(self) -> int:
         return self.width // self.heads
+
+    @property
+    def mlp_width(self) -> int:
+        """`vision_config.mlp_ratio` of the published file is not what its code uses."""
+        return 4 * self.width
+
+
+@dataclass(frozen=True)
+class SamConfig(Tower):
+    """ViT with window attention. `image_size` sets the learned position table's grid."""
+
+    global_attn_indexes: tuple[int, ...]
+    downsample_channels: tuple[int, int]
+    image_size: int
+    patch_size: int = PATCH_SIZE
+    window: int = 14
+    neck_channels: int = 256
+    layer_norm_eps: float = 1e-6
 
     @property
     def grid(self) -> int:
         """Patches along a side at the position table's own size."""
         return self.image_size // self.patch_size
 
-    @property
-    def mlp_width(self) -> int:
-        return self.width * MLP_RATIO
-
 
 @dataclass(frozen=True)
-class ClipConfig:
+class ClipConfig(Tower):
     """ViT over SAM's output. `positions` counts the class token."""
 
-    width: int
-    layers: int
-    heads: int
     image_size: int
     patch_size: int
     layer_norm_eps: float = 1e-5
 
     @property
-    def head_dim(self) -> int:
-        return self.width // self.heads
-
-    @property
     def positions(self) -> int:
         return (self.image_size // self.patch_size) ** 2 + 1
 
-    @property
-    def mlp_width(self) -> int:
-        return self.width * MLP_RATIO
-
 
 @dataclass(frozen=True)
-class Qwen2Config:
+class Qwen2Config(Tower):
     """A Qwen2 decoder as an encoder. The sizes beside its width are those of the published code."""
 
-    width: int
     layers: int = 24
     heads: int = 14
     kv_heads: int = 2
@@ -105,10 +96,6 @@ class Qwen2Config:
     """Learned queries of a view of 768 pixels and of one of 1024."""
     rms_norm_eps: float = 1e-6
     rope_theta: float = 1_000_000.0
-
-    @property
-    def head_dim(self) -> int:
-        return self.width // self.heads
 
 
 @dataclass(frozen=True)
@@ -170,40 +157,61 @@ _DECODER_SIZES = {
     "heads": "num_attention_heads", "intermediate_size": "intermediate_size",
     "moe_intermediate_size": "moe_intermediate_size", "routed_experts": "n_routed_experts",
     "experts_per_token": "num_experts_per_tok", "shared_experts": "n_shared_experts",
+    "first_dense_layers": "first_k_dense_replace", "bos_token_id": "bos_token_id",
+    "eos_token_id": "eos_token_id",
 }  # fmt: skip
-_DECODER_NUMBERS = {
-    "first_dense_layers": "first_k_dense_replace",
-    "bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id",
-}  # fmt: skip
+_FROM_0 = ("first_k_dense_replace", "bos_token_id", "eos_token_id")
 
 
-def decoder_config(root: Section) -> DecoderConfig:
-    """The decoder's sizes. Raises ConfigError for what no decoder here computes."""
+def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:
+    """The sizes that all models have. Raises ConfigError for what no model here computes."""
+    vision, projector = root.section("vision_config"), root.section("projector_config")
+    tower, kind = vision.section("width").section("sam_vit_b"), projector.data.get("projector_type", "linear")
+    sam = SamConfig(
+        width=tower.integer("width"),
+        layers=tower.integer("layers"),
+        heads=tower.integer("heads"),
+        global_attn_indexes=tower.integers("global_attn_indexes"),
+        downsample_channels=tower.pair("downsample_channels"),
+        image_size=vision.integer("image_size"),
+    )
+    found = ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed"))
+    decoder = _decoder_config(root)
+    root.check(
+        (sam.width % sam.heads == 0, "sam_vit_b.width is not a multiple of heads"),
+        (sam.image_size % (sam.patch_size * DOWNSAMPLE_RATIO) == 0, "vision_config.image_size is not n x 64"),
+        (kind == "linear", f"projector_config.projector_type is '{kind!s:.40}'; only linear is supported"),
+        (found.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
+    )
+    return sam, found, decoder
+
+
+def _decoder_config(root: Section) -> DecoderConfig:
     # The file holds the decoder's fields twice; the published code reads the top level.
-    source, nested = root.source, root.data.get("language_config")
+    nested = root.data.get("language_config")
     decoder = root if "hidden_size" in root.data else root.section("language_config")
-    for part in (root, decoder, *([] if nested is None else [Section(nested, source, "language_config")])):
+    for part in (root, decoder, *([] if nested is None else [root.section("language_config")])):
         _check_arithmetic(part)
-    most: dict[str, Any] = {name: decoder.integer(field) for name, field in _DECODER_SIZES.items()}
-    most |= {name: decoder.integer(field, minimum=0) for name, field in _DECODER_NUMBERS.items()}
     limited = decoder.data.get("max_position_embeddings") is not None
+    sizes: dict[str, Any] = {
+        ours: decoder.integer(name, int(name not in _FROM_0)) for ours, name in _DECODER_SIZES.items()
+    }
     found = DecoderConfig(
-        **most,
+        **sizes,
         max_positions=decoder.integer("max_position_embeddings") if limited else None,
         rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
         rope_theta=decoder.number("rope_theta", 10000.0),
         routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
     )
-    head = decoder.data.get("head_dim") or found.head_dim
-    check(
-        source,
+    head, pairs = (
+        decoder.data.get("head_dim") or found.head_dim,
+        decoder.data.get("num_key_value_heads", found.heads),
+    )
+    root.check(
         (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
         (head == found.head_dim, f"head_dim is {head!r:.40}; only hidden_size / num_attention_heads is read"),
         (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
-        (
-            decoder.data.get("num_key_value_heads", found.heads) == found.heads,
-            "num_key_value_heads differs from num_attention_heads; not supported",
-        ),
+        (pairs == found.heads, "num_key_value_heads differs from num_attention_heads; not supported"),
     )
     return found
 
@@ -225,54 +233,13 @@ def _check_arithmetic(part: Section) -> None:
             )
     if (quantised := part.data.get("quantization_config")) is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-        raise ConfigError(
-            f"{part.source}: quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"
-        )
-
-
-def projector_config(root: Section) -> ProjectorConfig:
-    """The projector's sizes. Raises ConfigError for one that is not linear."""
-    projector = root.section("projector_config")
-    kind = projector.data.get("projector_type", "linear")
-    if kind != "linear":
-        raise ConfigError(
-            f"{root.source}: projector_config.projector_type is '{kind!s:.40}'; only linear is supported"
-        )
-    return ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed"))
-
-
-def sam_config(root: Section) -> SamConfig:
-    """SAM's sizes."""
-    vision = root.section("vision_config")
-    sam = vision.section("width").section("sam_vit_b")
-    found = SamConfig(
-        width=sam.integer("width"),
-        layers=sam.integer("layers"),
-        heads=sam.integer("heads"),
-        global_attn_indexes=sam.integers("global_attn_indexes"),
-        downsample_channels=sam.pair("downsample_channels"),
-        image_size=vision.integer("image_size"),
-    )
-    step = found.patch_size * DOWNSAMPLE_RATIO
-    check(
-        root.source,
-        (found.width % found.heads == 0, "sam_vit_b.width is not a multiple of heads"),
-        (found.image_size % step == 0, "vision_config.image_size is not n x 64"),
-    )
-    return found
-
-
-def check(source: str, *rules: tuple[bool, str]) -> None:
-    """Raise ConfigError with the first rule that does not hold."""
-    for holds, problem in rules:
-        if not holds:
-            raise ConfigError(f"{source}: {problem}")
+        part.check((False, f"quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"))
 
 
 class Section:
     """One object of a config.json, with errors that name the dotted field."""
 
-    def __init__(self, data: Any, source: str, path: str) -> None:
+    def __init__(self, data: Any, source: str, path: str = "") -> None:
         if not isinstance(data, Mapping):
             raise ConfigError(f"{source}: {path or 'the file'} is not a JSON object")
         self.data, self.source, self.path = data, source, path
@@ -281,39 +248,41 @@ class Section:
         """A field with its file, for an error."""
         return f"{self.source}: " + f"{self.path}.{name}".lstrip(".")
 
-    def _field(self, name: str) -> tuple[str, Any]:
+    def check(self, *rules: tuple[bool, str]) -> None:
+        """Raise ConfigError with the first rule that does not hold."""
+        if problem := next((problem for holds, problem in rules if not holds), None):
+            raise ConfigError(f"{self.source}: {problem}")
+
+    def _value(self, name: str) -> Any:
         if name not in self.data:
             raise ConfigError(f"{self.named(name)} is missing; is this a DeepSeek-OCR checkpoint?")
-        return f"{self.path}.{name}".lstrip("."), self.data[name]
+        return self.data[name]
 
     def section(self, name: str) -> Section:
-        dotted, value = self._field(name)
-        return Section(value, self.source, dotted)
+        return Section(self._value(name), self.source, f"{self.path}.{name}".lstrip("."))
 
     def integer(self, name: str, minimum: int = 1) -> int:
-        dotted, value = self._field(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected an integer >= {minimum}")
-        if value > (most := _MOST.get(name, _MOST_ELSE)):
-            raise ConfigError(f"{self.source}: {dotted} is {value:,}; at most {most:,} are supported")
+        value, most = self._value(name), _MOST.get(name, _MOST_ELSE)
+        if type(value) is not int or not minimum <= value <= most:
+            raise ConfigError(
+                f"{self.named(name)} is {value!r:.60}; expected an integer from {minimum} to {most:,}"
+            )
         return value
 
     def number(self, name: str, default: float) -> float:
         value = self.data.get(name, default)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        if type(value) not in (int, float) or not 0 < value < float("inf"):
             raise ConfigError(f"{self.named(name)} is {value!r:.60}; expected a positive number")
         return float(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        dotted, value = self._field(name)
-        if not isinstance(value, list) or not all(
-            type(item) is int and 0 <= item <= _MOST_ELSE for item in value
-        ):
-            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a list of integers")
+        value = self._value(name)
+        if not isinstance(value, list) or not all(type(x) is int and 0 <= x <= _MOST_ELSE for x in value):
+            raise ConfigError(f"{self.named(name)} is {value!r:.60}; expected a list of integers")
         return tuple(value)
 
     def pair(self, name: str) -> tuple[int, int]:
         values = self.integers(name)
         if len(values) != 2 or min(values) < 1:
-            raise ConfigError(f"{self.source}: {self.path}.{name} is {values!r:.60}; expected two sizes")
+            raise ConfigError(f"{self.named(name)} is {values!r:.60}; expected two sizes")
         return values[0], values[1]

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dsocr_core.models.config import (
-    ClipConfig,
-    ModelConfig,
-    Section,
-    check,
-    decoder_config,
-    projector_config,
-    sam_config,
+from dsocr_core.models.config import ClipConfig, ModelConfig, Section, shared_sizes
+from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, by_name
+from dsocr_core.models.spec import (
+    CELLS,
+    NO_NEWLINE,
+    OF_ALL,
+    ROLES,
+    Decoding,
+    Hypothesis,
+    ModelSpec,
+    VisionStage,
+    ngram_hypothesis,
 )
-from dsocr_core.models.hypotheses import CELLS, NO_NEWLINE, OF_ALL, ROLES, Hypothesis, ngram_hypothesis
-from dsocr_core.models.resolution import MAX_TILES, Preset, by_name
-from dsocr_core.models.spec import Decoding, ModelSpec, VisionStage
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
 
@@ -36,14 +37,12 @@ def parse(root: Section) -> DeepseekOcrConfig:
     """The sizes of a config.json. Raises ConfigError."""
     section = root.section("vision_config").section("width").section("clip-l-14-224")
     names = ("width", "layers", "heads", "image_size", "patch_size")
-    sam, clip = sam_config(root), ClipConfig(*(section.integer(name) for name in names))
-    projector, decoder = projector_config(root), decoder_config(root)
-    check(
-        root.source,
+    clip = ClipConfig(*(section.integer(name) for name in names))
+    sam, projector, decoder = shared_sizes(root)
+    root.check(
         (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
         (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
         (projector.input_dim == 2 * clip.width, "projector_config.input_dim is not twice clip's width"),
-        (projector.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
     )
     return DeepseekOcrConfig(sam, projector, decoder, clip)
 
@@ -63,7 +62,6 @@ PROMPTS = {
     "figure": "<image>\nParse the figure.",
     "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
 }
-
 PRESETS = by_name(
     Preset("tiny", 512, 512, crop_mode=False),
     Preset("small", 640, 640, crop_mode=False),
@@ -71,33 +69,13 @@ PRESETS = by_name(
     Preset("large", 1280, 1280, crop_mode=False),
     Preset("gundam", 1024, 640, crop_mode=True),
 )
-
-HYPOTHESES = (
-    ngram_hypothesis(30, 90, CELLS),
-    ngram_hypothesis(20, 50, CELLS),
-    ngram_hypothesis(35),
-    ngram_hypothesis(20),
-    ngram_hypothesis(0),
-    ngram_hypothesis(40, 90, CELLS),
-    NO_NEWLINE,
-    ROLES,
-    Hypothesis("tiles-6", "at most 6 tiles", "views", {"max_tiles": 6}),
-    Hypothesis(
-        "tiles-640",
-        "tiles of 640 px beside a 1024 px view",
-        "views",
-        {"preset": "gundam", "tile_size": 640, "max_tiles": MAX_TILES},
-    ),
-    Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "base"}),
-    Hypothesis("tiles-32", "up to 32 tiles", "views", {"max_tiles": 32}),
-    *OF_ALL,
-)
-"""Sources: docs/why.md."""
+_LARGE_TILES = {"preset": "gundam", "tile_size": TILE_SIZE, "max_tiles": MAX_TILES}
+_RULES = ((30, 90, CELLS), (20, 50, CELLS), (35,), (20,), (0,), (40, 90, CELLS))
 
 DEEPSEEK_OCR = ModelSpec(
     name="deepseek_ocr",
     title="DeepSeek-OCR",
-    architectures=("DeepseekOCRForCausalLM",),
+    architecture="DeepseekOCRForCausalLM",
     parse=parse,
     build=build,
     prefixes=(
@@ -107,18 +85,26 @@ DEEPSEEK_OCR = ModelSpec(
         ("decoder.", "model."),
         ("", "model."),
     ),
-    own="model.vision_model.",
     # CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
     buffers=lambda config: {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)},
     vision=(
-        VisionStage(Stage.SAM, "sam_model", "#0072B2"),
-        VisionStage(Stage.CLIP, "vision_model", "#56B4E9"),
-        VisionStage(Stage.PROJECTOR, "projector", "#009E73"),
+        VisionStage(Stage.SAM, "sam_model"),
+        VisionStage(Stage.CLIP, "vision_model"),
+        VisionStage(Stage.PROJECTOR, "projector"),
     ),
     taps=(SAM, CLIP, PROJECTOR),
     presets=PRESETS,
     preset="gundam",
     newline=True,
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    hypotheses=HYPOTHESES,
+    hypotheses=(
+        *(ngram_hypothesis(*rule) for rule in _RULES),
+        NO_NEWLINE,
+        ROLES,
+        Hypothesis("tiles-6", "at most 6 tiles", "views", {"max_tiles": 6}),
+        Hypothesis("tiles-640", "tiles of 640 px beside a 1024 px view", "views", _LARGE_TILES),
+        Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "base"}),
+        Hypothesis("tiles-32", "up to 32 tiles", "views", {"max_tiles": 32}),
+        *OF_ALL,
+    ),
 )

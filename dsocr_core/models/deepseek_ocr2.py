@@ -5,25 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dsocr_core.models.config import (
-    ModelConfig,
-    Qwen2Config,
-    Section,
-    check,
-    decoder_config,
-    projector_config,
-    sam_config,
-)
-from dsocr_core.models.hypotheses import CELLS, NO_NEWLINE, OF_ALL, ROLES, Hypothesis, ngram_hypothesis
+from dsocr_core.models.config import ModelConfig, Qwen2Config, Section, shared_sizes
+from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, PROMPTS
 from dsocr_core.models.resolution import Preset, by_name
-from dsocr_core.models.spec import Decoding, ModelSpec, Published, Served, VisionStage
+from dsocr_core.models.spec import (
+    CELLS,
+    NO_NEWLINE,
+    OF_ALL,
+    ROLES,
+    Decoding,
+    Hypothesis,
+    Published,
+    Served,
+    VisionStage,
+    ngram_hypothesis,
+)
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import ENCODER, PROJECTOR, SAM
 
 if TYPE_CHECKING:
     from dsocr_core.models.ocr_model import OcrModel
-
-ENCODER_STAGE = Stage("encoder")
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,12 @@ def parse(root: Section) -> DeepseekOcr2Config:
     names = [name for name in ("layers", "heads", "kv_heads", "mlp_width") if name in section.data]
     sizes: dict[str, Any] = {name: section.integer(name) for name in names}
     encoder = Qwen2Config(section.integer("dim"), **sizes)
-    sam, projector, decoder = sam_config(root), projector_config(root), decoder_config(root)
+    sam, projector, decoder = shared_sizes(root)
     sam = replace(sam, downsample_channels=(sam.downsample_channels[0], encoder.width))
-    check(
-        root.source,
+    root.check(
         (encoder.width % (2 * encoder.heads) == 0, "qwen2-0-5b: dim / heads is not even"),
         (encoder.heads % encoder.kv_heads == 0, "qwen2-0-5b: heads is not a multiple of kv_heads"),
         (projector.input_dim == encoder.width, "projector_config.input_dim is not the encoder's dim"),
-        (projector.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
     )
     return DeepseekOcr2Config(sam, projector, decoder, encoder)
 
@@ -64,72 +63,55 @@ def build(config: DeepseekOcr2Config) -> OcrModel:
     return OcrModel(config, Qwen2Encoder(config.encoder), Projector(config.projector))
 
 
-PROMPTS = {
-    "markdown": "<image>\n<|grounding|>Convert the document to markdown.",
-    "free_ocr": "<image>\nFree OCR.",
-}
+_OTHER_TILES = {"preset": "default-640", "interpolated_queries": True}
+_RULES = ((20, 90, CELLS), (20, 50, CELLS), (30, 90, CELLS), (40, 90, CELLS), (35,), (20,), (0,))
 
-PRESETS = by_name(
-    Preset("default", 1024, 768, crop_mode=True, max_tiles=6, tile_size=768),
-    Preset("768", 768, 768, crop_mode=False, max_tiles=6, tile_size=768),
-    Preset("1024", 1024, 1024, crop_mode=False, max_tiles=6, tile_size=768),
-)
-
-OTHERS = by_name(Preset("default-640", 1024, 640, crop_mode=True, max_tiles=6, tile_size=640))
-"""SGLang's until its PR 38996."""
-
-HYPOTHESES = (
-    ngram_hypothesis(20, 90, CELLS),
-    ngram_hypothesis(20, 50, CELLS),
-    ngram_hypothesis(30, 90, CELLS),
-    ngram_hypothesis(40, 90, CELLS),
-    ngram_hypothesis(35),
-    ngram_hypothesis(20),
-    ngram_hypothesis(0),
-    NO_NEWLINE,
-    ROLES,
-    Hypothesis("causal-encoder", "a causal mask in the encoder", "encoder", {"causal_encoder": True}),
-    Hypothesis(
-        "tiles-640",
-        "tiles of 640 px and interpolated queries",
-        "views",
-        {"preset": "default-640", "interpolated_queries": True},
-    ),
-    Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "1024"}),
-    Hypothesis("one-768", "one 768 px view, no tiles", "views", {"preset": "768"}),
-    Hypothesis("rotary-float32", "rotary frequencies that are not rounded", "rotary", {"rotary": "float32"}),
-    *OF_ALL,
-)
-"""Sources: docs/why.md."""
-
-DEEPSEEK_OCR2 = ModelSpec(
+DEEPSEEK_OCR2 = replace(
+    DEEPSEEK_OCR,
     name="deepseek_ocr2",
     title="DeepSeek-OCR-2",
-    architectures=("DeepseekOCR2ForCausalLM",),
+    architecture="DeepseekOCR2ForCausalLM",
     parse=parse,
     build=build,
     prefixes=(
         ("sam.", "model.sam_model."),
         ("encoder.query_", "model.qwen2_model.query_"),
         ("encoder.", "model.qwen2_model.model.model."),
-        ("decoder.lm_head.", "lm_head."),
-        ("decoder.", "model."),
-        ("", "model."),
+        *DEEPSEEK_OCR.prefixes[-3:],
     ),
-    own="model.qwen2_model.",
+    buffers=lambda config: {},
     vision=(
-        VisionStage(Stage.SAM, "sam_model", "#0072B2"),
-        VisionStage(ENCODER_STAGE, "qwen2_model", "#332288"),
-        VisionStage(Stage.PROJECTOR, "projector", "#009E73"),
+        VisionStage(Stage.SAM, "sam_model"),
+        VisionStage(Stage.ENCODER, "qwen2_model"),
+        VisionStage(Stage.PROJECTOR, "projector"),
     ),
     taps=(SAM, ENCODER, PROJECTOR),
-    presets=PRESETS,
+    presets=by_name(
+        Preset("default", 1024, 768, crop_mode=True, max_tiles=6, tile_size=768),
+        Preset("768", 768, 768, crop_mode=False, max_tiles=6, tile_size=768),
+        Preset("1024", 1024, 1024, crop_mode=False, max_tiles=6, tile_size=768),
+    ),
     preset="default",
     newline=False,
     views=(768, 1024),  # there are queries for 144 and 256 features alone
-    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    hypotheses=HYPOTHESES,
-    others=OTHERS,
+    decoding=Decoding(
+        {name: PROMPTS[name] for name in ("markdown", "free_ocr")}, ngram_size=20, ngram_size_eval=35
+    ),
+    hypotheses=(
+        *(ngram_hypothesis(*rule) for rule in _RULES),
+        NO_NEWLINE,
+        ROLES,
+        Hypothesis("causal-encoder", "a causal mask in the encoder", "encoder", {"causal_encoder": True}),
+        Hypothesis("tiles-640", "tiles of 640 px and interpolated queries", "views", _OTHER_TILES),
+        Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "1024"}),
+        Hypothesis("one-768", "one 768 px view, no tiles", "views", {"preset": "768"}),
+        Hypothesis(
+            "rotary-float32", "rotary frequencies that are not rounded", "rotary", {"rotary": "float32"}
+        ),
+        *OF_ALL,
+    ),
+    # SGLang's until its PR 38996.
+    others=by_name(Preset("default-640", 1024, 640, crop_mode=True, max_tiles=6, tile_size=640)),
     served=Served({"ngram_size": 20, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
     published=Published(masks_encoder=True),
 )

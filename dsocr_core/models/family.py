@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +34,23 @@ def family_named(name: str) -> ModelSpec:
     """The spec of that name, title or architecture, in any case. Raises UnknownModelError."""
     wanted = name.casefold()
     for spec in MODELS.values():
-        if wanted in {each.casefold() for each in (spec.name, spec.title, *spec.architectures)}:
+        if wanted in {each.casefold() for each in (spec.name, spec.title, spec.architecture)}:
             return spec
     raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
 
 
-def family_of(config: Any, source: str = "config.json", weights: Iterable[str] = ()) -> ModelSpec:
-    """The model of a parsed config.json, or where it names none that of the weights' names.
+def family_of(config: Any, source: str = "config.json") -> ModelSpec:
+    """The model of a parsed config.json, the first where it names none.
 
     `source` names it in errors. Raises UnknownModelError, ConfigError for what is no JSON object.
     """
-    given = Section(config, source, "").data.get("architectures")
+    given = Section(config, source).data.get("architectures")
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-    for spec in MODELS.values():
-        if set(names) & set(spec.architectures):
-            return spec
-    if names:
-        known = ", ".join(name for spec in MODELS.values() for name in spec.architectures)
+    found = next((spec for spec in MODELS.values() if spec.architecture in names), None)
+    if names and found is None:
+        known = ", ".join(spec.architecture for spec in MODELS.values())
         raise UnknownModelError(f"{source}: architectures {names!r:.80} is no model known here: {known}")
-    there = tuple(weights)
-    for spec in MODELS.values():
-        if any(name.startswith(spec.own) for name in there):
-            return spec
-    return FIRST
+    return found or FIRST
 
 
 def spec_of(config: ModelConfig) -> ModelSpec:
@@ -82,44 +76,7 @@ def load_config(path: Path) -> ModelConfig:
 
 def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
     """The sizes in the parsed JSON of a config. `source` names it in errors. Raises DsocrError."""
-    return family_of(data, source).parse(Section(data, source, ""))
-
-
-# --- what all have --------------------------------------------------------------------------------
-
-
-def inside_prefill() -> tuple[Stage, ...]:
-    """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
-    vision: list[Stage] = []
-    for spec in MODELS.values():
-        place = 0
-        for stage in spec.vision:
-            if stage.name not in vision:
-                vision.insert(place, stage.name)
-            place = vision.index(stage.name) + 1
-    return (*vision, Stage.VISION_FUSION)
-
-
-def all_stages() -> tuple[Stage, ...]:
-    """Every stage of every known model, in the order they run."""
-    after = (Stage.PREFILL, Stage.DECODE, Stage.POSTPROCESS)
-    return (Stage.PREPROCESS, Stage.TOKENIZER, *inside_prefill(), *after)
-
-
-def computed_stages() -> tuple[Stage, ...]:
-    """Those with work of a model in them."""
-    return (*inside_prefill(), Stage.PREFILL, Stage.DECODE)
-
-
-_COLOURS: dict[str, str] = {
-    Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.VISION_FUSION: "#7FC8A9",
-    Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00", Stage.POSTPROCESS: "#CC79A7",
-}  # fmt: skip
-
-
-def stage_colours() -> Mapping[str, str]:
-    """The colour of every stage, the same in every chart."""
-    return _COLOURS | {stage.name: stage.colour for spec in MODELS.values() for stage in spec.vision}
+    return family_of(data, source).parse(Section(data, source))
 
 
 def preset_named(name: str, family: ModelSpec = FIRST) -> Preset:
@@ -128,3 +85,31 @@ def preset_named(name: str, family: ModelSpec = FIRST) -> Preset:
     if found is None:
         raise UnknownPresetError(f"unknown preset '{name}': choose one of {', '.join(family.presets)}")
     return found
+
+
+# --- what all have --------------------------------------------------------------------------------
+
+
+def inside_prefill() -> tuple[Stage, ...]:
+    """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
+    return Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION
+
+
+def all_stages() -> tuple[Stage, ...]:
+    """Every stage of every known model, in the order they run."""
+    return tuple(Stage)
+
+
+def computed_stages() -> tuple[Stage, ...]:
+    """Those with work of a model in them."""
+    return (*inside_prefill(), Stage.PREFILL, Stage.DECODE)
+
+
+def stage_colours() -> Mapping[str, str]:
+    """The colour of every stage, the same in every chart."""
+    return {
+        Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.SAM: "#0072B2",
+        Stage.ENCODER: "#332288", Stage.CLIP: "#56B4E9", Stage.PROJECTOR: "#009E73",
+        Stage.VISION_FUSION: "#7FC8A9", Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00",
+        Stage.POSTPROCESS: "#CC79A7",
+    }  # fmt: skip

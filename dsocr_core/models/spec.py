@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
-from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import StageTaps
@@ -18,16 +17,54 @@ if TYPE_CHECKING:
 Markup = Literal["ref", "det"]
 """Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
 
+# --- how other engines read a page otherwise than published ---------------------------------------
+
+Group = Literal["ngram", "prompt", "views", "exif", "dtype", "window", "rotary", "encoder", "pages"]
+"""Subject that a hypothesis changes; two of a group exclude each other."""
+
+CELLS = ("<td>", "</td>")
+"""Whitelist of the vendor's vLLM scripts."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One cause. `change` are fields of the request, of the altered model, or `dtype`."""
+
+    name: str
+    words: str
+    """Words that follow "B is reproduced with"."""
+    group: Group
+    change: Mapping[str, Any] = field(hash=False)
+
+
+def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()) -> Hypothesis:
+    """B forbids other repetitions."""
+    words = f"n-gram {size}" + (f", window {window}" if window else "") if size else "no n-gram rule"
+    name = "ngram-off" if size == 0 else f"ngram-{size}" + (f"-{window}" if window else "")
+    change = {"no_repeat_ngram_size": size, "ngram_window": window, "ngram_whitelist": whitelist}
+    return Hypothesis(name, words, "ngram", change)
+
+
+ROLES = Hypothesis("roles", "role markers around the prompt", "prompt", {"template": "roles"})
+NO_NEWLINE = Hypothesis("no-newline", "no newline after <image>", "prompt", {"template": "no_newline"})
+
+OF_ALL = (
+    Hypothesis("no-exif", "no rotation by EXIF", "exif", {"exif": False}),
+    Hypothesis("fp16", "float16", "dtype", {"dtype": "float16"}),
+    Hypothesis("bf16", "bfloat16", "dtype", {"dtype": "bfloat16"}),
+)
+"""Those that have nothing to do with a model, the last to be tried."""
+
+
+# --- a model --------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class VisionStage:
-    """A part of vision, timed by itself."""
+    """A part of vision, timed by itself. `module` is an attribute of the published code's inner model."""
 
     name: Stage
     module: str
-    """Attribute of the published code's inner model."""
-    colour: str
-    """In every chart."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +121,12 @@ class ModelSpec:
 
     name: str
     title: str
-    architectures: tuple[str, ...]
-    """Names in config.json."""
+    architecture: str
+    """Name in config.json."""
     parse: Callable[[Section], ModelConfig]
     build: Callable[[Any], OcrModel]
     prefixes: tuple[tuple[str, str], ...]
     """(ours, published) beginnings of the weights' names; the first that fits counts."""
-    own: str
-    """Beginning of published names that no other model has: it tells the model where config.json does not."""
     vision: tuple[VisionStage, ...]
     """In the order they run, before the tokens are put into the prompt."""
     taps: tuple[StageTaps, ...]
@@ -107,7 +142,7 @@ class ModelSpec:
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
     hypotheses: tuple[Hypothesis, ...] = ()
-    """Ways in which other engines read it otherwise, cheap and likely ones first."""
+    """Ways in which other engines read it otherwise, cheap and likely ones first (docs/why.md)."""
     others: Mapping[str, Preset] = field(default_factory=dict)
     """Presets of other engines, which are offered nowhere."""
     served: Served = Served()
@@ -115,11 +150,6 @@ class ModelSpec:
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """All stages of a page, in the order they run."""
-        return (Stage.PREPROCESS, Stage.TOKENIZER, *self.computed, Stage.POSTPROCESS)
 
     @property
     def computed(self) -> tuple[Stage, ...]:

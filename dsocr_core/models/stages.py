@@ -1,34 +1,24 @@
-"""Stages of one page's recognition. Those that follow one another are here; vision's are a model's own."""
+"""Stages of one page's recognition, of all models, in the order they run."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from enum import StrEnum
 
 
-class Stage(str):
-    """One timed, NVTX-marked part of a recognition; its text is the name of the NVTX range.
+class Stage(StrEnum):
+    """One timed, NVTX-marked part of a recognition; its text is the name of the NVTX range."""
 
-    An open name: which stages there are, and in which order, the rows of `models.family` say.
-    """
+    PREPROCESS = "preprocess"
+    TOKENIZER = "tokenizer"
+    SAM = "sam"
+    ENCODER = "encoder"
+    CLIP = "clip"
+    PROJECTOR = "projector"
+    VISION_FUSION = "vision_fusion"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    POSTPROCESS = "postprocess"
 
-    PREPROCESS: ClassVar[Stage]
-    TOKENIZER: ClassVar[Stage]
-    SAM: ClassVar[Stage]
-    CLIP: ClassVar[Stage]
-    PROJECTOR: ClassVar[Stage]
-    VISION_FUSION: ClassVar[Stage]
-    PREFILL: ClassVar[Stage]
-    DECODE: ClassVar[Stage]
-    POSTPROCESS: ClassVar[Stage]
-
-    @property
-    def value(self) -> str:
-        return str(self)
-
-
-_NAMES = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
-for _name in _NAMES.split(" "):
-    setattr(Stage, _name.upper(), Stage(_name))
 
 TOP_LEVEL: tuple[Stage, ...] = (
     Stage.PREPROCESS, Stage.TOKENIZER, Stage.PREFILL, Stage.DECODE, Stage.POSTPROCESS,

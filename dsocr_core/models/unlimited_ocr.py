@@ -1,20 +1,29 @@
 """Unlimited-OCR (Baidu, June 2026): DeepSeek-OCR's modules, of whose new tokens the last 128 are remembered.
 
-Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded.
+Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded. Its names of
+weights are DeepSeek-OCR's: config.json alone tells the two apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from dsocr_core.models.config import WINDOW_FIELDS, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
-from dsocr_core.models.hypotheses import OF_ALL, ROLES, Group, Hypothesis, ngram_hypothesis
 from dsocr_core.models.resolution import Preset, by_name
-from dsocr_core.models.spec import Decoding, Published, Served
+from dsocr_core.models.spec import (
+    OF_ALL,
+    ROLES,
+    Decoding,
+    Group,
+    Hypothesis,
+    Published,
+    Served,
+    ngram_hypothesis,
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +38,7 @@ def parse(root: Section) -> UnlimitedOcrConfig:
     like = parse_deepseek_ocr(Section(_windowless(root.data), root.source, root.path))
     name = next((name for name in WINDOW_FIELDS if root.data.get(name)), WINDOW_FIELDS[-1])
     decoder = replace(like.decoder, window=root.integer(name))
-    values = {each.name: getattr(like, each.name) for each in fields(like)}
-    return UnlimitedOcrConfig(**{**values, "decoder": decoder})
+    return UnlimitedOcrConfig(like.sam, like.projector, decoder, like.clip)
 
 
 def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,74 +48,22 @@ def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in WINDOW_FIELDS} | more
 
 
-PROMPTS = {"markdown": "<image>document parsing.", "pages": "<image>Multi page parsing."}
-
-PRESETS = by_name(
-    Preset("base", 1024, 1024, crop_mode=False, max_tiles=32),
-    Preset("gundam", 1024, 640, crop_mode=True, max_tiles=32),
-)
-
-OTHERS = by_name(
-    *(Preset(f"gundam-{most}", 1024, 640, crop_mode=True, max_tiles=most) for most in (9, 6)),
-)
-"""With DeepSeek-OCR's most tiles, and those of its vLLM code."""
-
-
 def _each(group: Group, *rows: tuple[str, str, dict[str, object]]) -> tuple[Hypothesis, ...]:
     return tuple(Hypothesis(name, words, group, change) for name, words, change in rows)
 
-
-HYPOTHESES = (
-    *_each(
-        "window",
-        ("full-attention", "full attention in place of the ring", {"span": "all"}),
-        ("window-1", "a window of one token less", {"window": -1}),
-        ("window+1", "a window of one token more", {"window": 1}),
-        ("window-half", "half the window", {"window": "half"}),
-        ("window-double", "twice the window", {"window": "double"}),
-        ("window-over-prompt", "a window that the prompt slides out of", {"span": "sliding"}),
-    ),
-    ngram_hypothesis(0),
-    ngram_hypothesis(35),
-    ngram_hypothesis(35, 1024),
-    ngram_hypothesis(35, 128),
-    *_each(
-        "ngram",
-        ("ngram-new-tokens", "an n-gram window over new tokens alone", {"rule_over_prompt": False}),
-    ),
-    ngram_hypothesis(35, 90),
-    ngram_hypothesis(30, 90),
-    ngram_hypothesis(20),
-    *_each(
-        "prompt",
-        ("newline", "a newline after <image>", {"template": "newline"}),
-        ("grounding", "<|grounding|> in the prompt", {"template": "grounding"}),
-        ("newline-grounding", "a newline and <|grounding|> in the prompt", {"template": "newline_grounding"}),
-    ),
-    ROLES,
-    *_each("pages", ("page-order", "the pages in the opposite order", {"reversed": True})),
-    *_each(
-        "views",
-        ("tiles-9", "at most 9 tiles", {"preset": "gundam-9"}),
-        ("tiles-6", "at most 6 tiles", {"preset": "gundam-6"}),
-        ("no-tiles", "one 1024 px view, no tiles", {"preset": "base"}),
-        ("tiles-32", "tiles of 640 px, up to 32", {"preset": "gundam"}),
-    ),
-    *_each("rotary", ("rotary-bf16", "rotary frequencies in bfloat16", {"rotary": "bfloat16"})),
-    *_each("window", ("time-order", "keys in the order of time", {"span": "time"})),
-    *OF_ALL,
-)
-"""Sources: docs/why.md."""
 
 UNLIMITED_OCR = replace(
     DEEPSEEK_OCR,
     name="unlimited_ocr",
     title="Unlimited-OCR",
-    architectures=("UnlimitedOCRForCausalLM",),
+    architecture="UnlimitedOCRForCausalLM",
     parse=parse,
-    presets=PRESETS,
+    presets=by_name(
+        Preset("base", 1024, 1024, crop_mode=False, max_tiles=32),
+        Preset("gundam", 1024, 640, crop_mode=True, max_tiles=32),
+    ),
     decoding=Decoding(
-        PROMPTS,
+        {"markdown": "<image>document parsing.", "pages": "<image>Multi page parsing."},
         ngram_size=35,
         ngram_size_eval=35,
         ngram_window=128,
@@ -116,11 +72,49 @@ UNLIMITED_OCR = replace(
         new_tokens=None,
         images=119,
     ),
-    hypotheses=HYPOTHESES,
-    others=OTHERS,
+    hypotheses=(
+        *_each(
+            "window",
+            ("full-attention", "full attention in place of the ring", {"span": "all"}),
+            ("window-1", "a window of one token less", {"window": -1}),
+            ("window+1", "a window of one token more", {"window": 1}),
+            ("window-half", "half the window", {"window": "half"}),
+            ("window-double", "twice the window", {"window": "double"}),
+            ("window-over-prompt", "a window that the prompt slides out of", {"span": "sliding"}),
+        ),
+        *(ngram_hypothesis(*rule) for rule in ((0,), (35,), (35, 1024), (35, 128))),
+        *_each(
+            "ngram",
+            ("ngram-new-tokens", "an n-gram window over new tokens alone", {"rule_over_prompt": False}),
+        ),
+        *(ngram_hypothesis(*rule) for rule in ((35, 90), (30, 90), (20,))),
+        *_each(
+            "prompt",
+            ("newline", "a newline after <image>", {"template": "newline"}),
+            ("grounding", "<|grounding|> in the prompt", {"template": "grounding"}),
+            (
+                "newline-grounding",
+                "a newline and <|grounding|> in the prompt",
+                {"template": "newline_grounding"},
+            ),
+        ),
+        ROLES,
+        *_each("pages", ("page-order", "the pages in the opposite order", {"reversed": True})),
+        *_each(
+            "views",
+            ("tiles-9", "at most 9 tiles", {"preset": "gundam-9"}),
+            ("tiles-6", "at most 6 tiles", {"preset": "gundam-6"}),
+            ("no-tiles", "one 1024 px view, no tiles", {"preset": "base"}),
+            ("tiles-32", "tiles of 640 px, up to 32", {"preset": "gundam"}),
+        ),
+        *_each("rotary", ("rotary-bf16", "rotary frequencies in bfloat16", {"rotary": "bfloat16"})),
+        *_each("window", ("time-order", "keys in the order of time", {"span": "time"})),
+        *OF_ALL,
+    ),
+    # With DeepSeek-OCR's most tiles, and those of its vLLM code.
+    others=by_name(*(Preset(f"gundam-{most}", 1024, 640, crop_mode=True, max_tiles=most) for most in (9, 6))),
     served=Served(rule=None, placeholder=("vllm",)),
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",
 )
-"""Its names of weights are DeepSeek-OCR's: config.json alone tells the two apart."""

@@ -79,7 +79,7 @@ def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
         ("vision_config", [1], "vision_config is not a JSON object"),
         ("vision_config/width/sam_vit_b", ..., "vision_config.width.sam_vit_b is missing"),
         ("vision_config/width/sam_vit_b/heads", "12", "vision_config.width.sam_vit_b.heads is '12'"),
-        ("vision_config/width/sam_vit_b/heads", 0, "expected an integer >= 1"),
+        ("vision_config/width/sam_vit_b/heads", 0, "expected an integer from 1"),
         ("vision_config/width/sam_vit_b/heads", True, "heads is True"),
         ("vision_config/width/sam_vit_b/heads", 7, "sam_vit_b.width is not a multiple of heads"),
         ("vision_config/width/sam_vit_b/downsample_channels", [1, 2, 3], "expected two sizes"),

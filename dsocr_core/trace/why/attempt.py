@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dsocr_core.models.hypotheses import Hypothesis, ngram_hypothesis
+from dsocr_core.models.spec import Hypothesis, ngram_hypothesis
 from dsocr_core.reading.records import ModelInputs, OcrRequest
 from dsocr_core.trace.why.altered import AS_PUBLISHED, Altered
 

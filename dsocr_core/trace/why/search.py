@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dsocr_core.models.hypotheses import Hypothesis
+from dsocr_core.models.spec import Hypothesis
 from dsocr_core.reading.ngram_rule import same_choices
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.trace.why.attempt import Attempt, recorded_hypotheses
