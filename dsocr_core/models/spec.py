@@ -152,6 +152,11 @@ class ModelSpec:
     markup: Markup = "ref"
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of a page, in the order they run."""
+        return (Stage.PREPROCESS, Stage.TOKENIZER, *self.computed, Stage.POSTPROCESS)
+
+    @property
     def computed(self) -> tuple[Stage, ...]:
         """Its stages with work of the model in them, in the order they run."""
         return (*(stage.name for stage in self.vision), Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)
