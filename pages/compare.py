@@ -13,7 +13,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.compare import address, commands, document, example, files, progress, sidebar
-from pages.widgets.compare.address import STATE, key, value
+from pages.widgets.compare.address import STATE, value
 from pages.widgets.pair import cause, details, differences, layers, viewer
 from pages.widgets.pair.answer import answer, facts, recorded_words
 from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of
@@ -24,7 +24,6 @@ from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.url_state import refused
 from pages.widgets.shared.verdicts import answer_html, verdict_html
 
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 
 
 def page() -> None:
-    heading.draw("compare")
     address.read(example.first)
-    if refused():
-        return
+    heading.draw(STATE)
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     with st.sidebar:
@@ -146,7 +143,7 @@ def _draw_results(
                 "Cause": lambda: cause.draw(shown, lambda: layers.draw(choice.settings, pair), why),
                 "Details": lambda: details.draw(shown, lambda: files.draw(shown)),
             },
-            key("tab"),
+            STATE,
         )
     address.write()
 

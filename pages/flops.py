@@ -8,27 +8,26 @@ import duckdb
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
-from pages.widgets.flops import address, gaps, what_if
+from pages.widgets.flops import gaps, what_if
+from pages.widgets.flops.address import STATE
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.url_state import part, refused
+from pages.widgets.shared.url_state import part
 
 
 def page() -> None:
-    heading.draw("flops")
-    address.read()
-    if refused():
-        return
+    STATE.read()
+    heading.draw(STATE)
     try:
-        part(address.read, partial(_draw, resources.history()), address.write)
+        part(STATE.read, partial(_draw, resources.history()), STATE.write)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-        address.write()
+        STATE.write()
 
 
 def _draw(history: History) -> None:
-    if gaps.draw(history):
-        what_if.draw()
+    gaps.draw(history)
+    what_if.draw()
 
 
 page()

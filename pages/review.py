@@ -15,29 +15,26 @@ from pages.widgets.review import address, grid, queue, runs, view
 from pages.widgets.review.address import STATE, value
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.url_state import refused
 
 if TYPE_CHECKING:
     from dsocr_core.review.review import Review
 
 
 def page() -> None:
-    heading.draw("review")
     address.read()
-    if refused():
-        return
+    heading.draw(STATE)
     try:
         _draw(resources.history())
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-    address.write()
+    STATE.write()
 
 
 def _draw(history: History) -> None:
     queue.take_actions()
     found = runs.runs_of(history)
     if not value("review"):
-        address.put("review", found.usual)
+        STATE.choose("review", found.usual)
     with st.sidebar:
         runs.choose(history, found)
     if not value("review"):

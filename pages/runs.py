@@ -10,32 +10,27 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.history import History
-from pages.widgets.runs import address, baseline, overview, run_list, sidebar
-from pages.widgets.runs.address import value
+from pages.widgets.runs import baseline, overview, run_list, sidebar
+from pages.widgets.runs.address import STATE, value
 from pages.widgets.runs.tables import Listed, listed, problem_table
 from pages.widgets.shared import figure, heading, new_runs, resources, table
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.url_state import refused
 
 
 def page() -> None:
-    heading.draw("runs")
-    address.read()
-    if refused():
-        return
+    STATE.read()
+    heading.draw(STATE)
     try:
         _draw(resources.history())
     except DsocrError as error:
         show_error(error)
-    address.write()
+    STATE.write()
 
 
 def _draw(history: History) -> None:
     shown = new_runs.shown(history)
     for name in ("runs", "baseline"):
-        if address.STATE.missing(name, shown):
-            address.STATE.say_missing(name, "run")
-            return
+        STATE.settle(name, shown)
     with st.sidebar:
         filters = sidebar.draw(history)
     asked = {"trashed": value("view") == "Trash", **filters}

@@ -8,26 +8,25 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from pages.widgets.shared import figure, heading, navigation, resources
+from pages.widgets.shared import figure, heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.url_state import part, refused
-from pages.widgets.timing import address, changes, kernels, sidebar
+from pages.widgets.shared.url_state import go, part
+from pages.widgets.timing import changes, kernels, sidebar
+from pages.widgets.timing.address import STATE, VIEWS
 
 
 def page() -> None:
-    heading.draw("timing")
-    address.read()
-    if refused():
-        return
+    STATE.read()
+    heading.draw(STATE)
     try:
         history = resources.history()
         with st.sidebar:
             chosen = sidebar.draw(history)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-        address.write()
+        STATE.write()
     else:
-        part(address.read, partial(_draw, chosen), address.write)
+        part(STATE.read, partial(_draw, chosen), STATE.write)
 
 
 def _draw(chosen: sidebar.RunSelection) -> None:
@@ -36,10 +35,10 @@ def _draw(chosen: sidebar.RunSelection) -> None:
             "There are no runs yet: read a page on Compare, or import runs of other programs on Runs."
         )
         if st.button("Go to Compare", type="primary", key="timing compare"):
-            navigation.to_compare()
+            go("compare")
         return
     drawers = (partial(changes.draw, chosen), partial(kernels.draw, chosen))
-    figure.tabs(dict(zip(address.VIEWS, drawers, strict=True)), address.key("view"))
+    figure.tabs(dict(zip(VIEWS, drawers, strict=True)), STATE, "view")
 
 
 page()

@@ -161,7 +161,7 @@ def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> Non
     for page in ("invoice", "slide_wide"):
         test = stage.open(page=page, tab=tab)
         assert not errors(test)
-        assert test.session_state["compare tab"] == tab
+        assert test.session_state["compare values"]["tab"] == tab
 
 
 def test_a_bad_file_is_one_line_and_the_app_lives_on(stage: Stage) -> None:

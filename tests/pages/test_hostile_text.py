@@ -29,7 +29,7 @@ from pages.widgets.shared.runner import Runner
 from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import bodies, checked, opened, words
+from tests.support.opened_page import address_of, opened, words
 from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</div></span><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:x)"
@@ -39,16 +39,14 @@ OURS = "b blockquote br div em h1 i kbd li p small span strong style sub sup ul"
 LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IGNORECASE)
 """What Markdown or Plotly would bring to life, if nothing kept it."""
 PLACES: list[tuple[str, dict[str, Any]]] = [
-    *(("timing", {"view": view})
-      for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels")),
-    ("timing", {"runs": "hostile"}),
-    ("timing", {"view": "Trend", "gpu": "'; DROP TABLE runs; --"}),
-    ("timing", {"view": "B against A", "a": "hostile", "b": "run-05"}),
+    ("timing", {}),
+    ("timing", {"gpu": "'; DROP TABLE runs; --"}),
+    ("timing", {"a": "hostile", "b": "run-05"}),
     ("timing", {"view": "Kernels", "run": "nsight"}),
     ("timing", {"view": "Kernels", "run": SCRIPT}),
     *(("runs", {"runs": [listed_runs.STRANGE], "tab": tab})
-      for tab in ("Settings", "Environment", "Tags and notes", "Reproduce")),
-    ("runs", {"runs": [listed_runs.STRANGE, listed_runs.EAGER], "tab": "Environment"}),
+      for tab in ("Settings", "Tags and notes", "Reproduce")),
+    ("runs", {"runs": [listed_runs.STRANGE, listed_runs.EAGER]}),
     ("runs", {"baseline": listed_runs.STRANGE}),
     *(("review", {"review": "of-a-stranger", "page": NAME, "tab": tab})
       for tab in ("Differences", "Cause", "Details")),
@@ -135,9 +133,7 @@ def test_what_is_foreign_in_an_address_is_said_and_can_be_left(page: str, world:
     said = words(test)
     assert all(len(re.findall(rf"\b{name} <b>", said)) == 1 for name in of_choice)
     assert not LIVE.search(test.error[0].value)
-    assert not test.dataframe and not test.get("plotly_chart")  # nothing else is shown
-    assert not [body for body in bodies(test) if "dsocr-word" in body]
-    assert "does not know" not in words(checked(test.button(key="open without").click().run()))
+    assert "<b>" not in str(address_of(test))
 
 
 @pytest.mark.parametrize("page", ["review", "timing", "runs", "flops"])

@@ -19,7 +19,6 @@ from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
-from pages.widgets.runs.address import OPEN_IMPORT
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.shared import resources
@@ -305,11 +304,11 @@ def test_an_export_imports_elsewhere_through_the_page(
     with History(tmp_path / "elsewhere") as other:
         monkeypatch.setattr(resources, "history", lambda: other)
         test = pressed(open_page(), "runs import open")
-        test.session_state[OPEN_IMPORT] = True  # here each click runs the whole page
+        test.session_state["runs values"]["importing"] = True  # here each click runs the whole page
         test.file_uploader[0].upload("runs.zip", archive).upload("note.txt", b"hello")
-        checked(test.run()).session_state[OPEN_IMPORT] = True
+        checked(test.run()).session_state["runs values"]["importing"] = True
         test = pressed(test, "runs import")
-        test.session_state[OPEN_IMPORT] = True
+        test.session_state["runs values"]["importing"] = True
         assert "2 runs imported, 0 duplicates, 1 file skipped" in words(test)
         ((name, reason),) = frame(test, "reason").to_numpy().tolist()
         assert name == "note.txt" and reason.startswith("not a file of a format that the history knows")
@@ -385,7 +384,7 @@ def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
     two = open_page(runs=[FAST, STRANGE])
     older, newer = sorted((FAST, STRANGE), key=lambda run: history.record(run).created)
     two.button(key="runs review").click().run()
-    assert two.session_state["review request"] == {"review": f"{older}~{newer}"}  # A is what was before
+    assert two.session_state["review request"]["review"] == f"{older}~{newer}"  # A is what was before
     three = {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
     assert not {"runs timing", "runs review", "runs flops", "runs compare"} & three
 
@@ -409,9 +408,7 @@ def test_compare_opens_on_a_runs_page_under_its_preset_and_dtype(
     )  # fmt: skip
     test = open_page(runs="made")
     test.button(key="runs compare").click().run()
-    asked = {"preset": "gundam", "attention": "eager"} | dtypes
-    assert test.session_state["compare request"] == {
-        "page": "",
-        "path": "scans/page-0.png",
-        "settings": asked,
-    }
+    request = test.session_state["compare request"]
+    assert (request["source"], request["page"], request["path"]) == ("File", "", "scans/page-0.png")
+    asked = {"preset": "gundam", "attention": "eager", "dtype_b": ""} | dtypes
+    assert {name: request[name] for name in asked} == asked

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, get_args
+
+import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import MODELS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Attention, Dtype, Settings
 from pages.widgets.compare import backends
-from pages.widgets.pair.state import PAIR_PARAMETERS, PairState, new_actions
+from pages.widgets.pair.state import PAIR_PARAMETERS, PairState
 from pages.widgets.shared import resources
-from pages.widgets.shared.url_state import Parameter, has_link, refuse
+from pages.widgets.shared.url_state import Parameter
 
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
@@ -34,12 +35,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     **{side: Parameter("") for side in SIDES},
     # whether the page that Compare opens on is shown with what is recorded of it
     "example": Parameter(False, widget=False, linked=False),
-    # number of the last action of the viewer that was done
-    "taken": Parameter(0, widget=False, linked=False),
 }
-OWN_SETTINGS = ("preset", "dtype", "attention", "dtype_b")
 STATE = PairState("compare", PARAMETERS)
-key, value, put, show_page = STATE.key, STATE.value, STATE.put, STATE.show_page
+bound, value, put, show_page = STATE.bound, STATE.value, STATE.put, STATE.show_page
 
 
 def usual() -> dict[str, str]:
@@ -54,26 +52,14 @@ def usual() -> dict[str, str]:
 def read(first: Callable[[], Mapping[str, Any]]) -> None:
     """Give every parameter its value; without a link `first` says what is shown.
 
-    Another page may have asked for a sample or a file. A side is a name of the settings file, never an
-    address of the web.
+    A side is a name of the settings file, never an address of the web.
     """
-    asked = STATE.read(dict if has_link() else first)
-    if asked is not None:
-        put("example", False)
-        for name in OWN_SETTINGS:
-            put(name, "")
-        for name, text in asked["settings"].items():
-            with suppress(ValueError):  # a run may have what Compare does not offer
-                put(name, PARAMETERS[name].read([text]))
-    for name, usually in (dict.fromkeys(SIDES, "") | usual()).items():
-        known = name not in SIDES or value(name) in backends.names()
-        if not known and value(name) and asked is None:
-            refuse(name, value(name))
-        put(name, (value(name) if known else "") or usually)
-    if asked is not None:
-        put("source", "File" if asked["path"] else "Sample")
-        put("path", asked["path"])
-        show_page(asked["page"])
+    STATE.read(dict if st.query_params else first)
+    usually = dict.fromkeys(SIDES, "") | usual()
+    for side in SIDES:
+        STATE.settle(side, backends.names(), usually[side])
+    for name in ("dtype", "attention"):
+        put(name, value(name) or usually[name])
 
 
 def write() -> None:
@@ -93,16 +79,17 @@ def take_turns(keys: Sequence[str], position: int, sheets: int) -> bool:
 
     Each turn counts, however fast they come and whatever else runs; only what was done is marked as taken.
     """
-    new = new_actions("viewer", value("taken"))
+    new = STATE.new_actions("viewer")
     at = STATE.sheet(sheets)
     for number, act, _ in new:
         step = 1 if act == "next" else -1
         if 0 <= at + step < sheets:
             at += step
-            STATE.show_sheet(at)
+            STATE.values.update(sheet=str(at + 1), box="", taken=number)
         elif 0 <= position + step < len(keys):
             # How many pages the next prompt has is not known yet.
             position, at, sheets = position + step, 0, 1
-            show_page(keys[position])
-        put("taken", number)
+            STATE.values.update(page=keys[position], sheet="", box="", taken=number)
+        else:
+            put("taken", number)
     return bool(new)

@@ -11,9 +11,10 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.runs.recording import Recording
-from pages.widgets.shared import job_panel, navigation, resources
+from pages.widgets.shared import job_panel, resources
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.url_state import go
 
 if TYPE_CHECKING:
     from dsocr_core.read.report import Report
@@ -90,7 +91,7 @@ def _ended(job: DocumentJob) -> None:
 
 def _open(run_id: str) -> None:
     resources.history().refresh()
-    navigation.to_review(run_id)
+    go("review", review=run_id)
 
 
 def _start(choice: Choice) -> None:

@@ -14,7 +14,7 @@ from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings, SettingsError
 from pages.widgets.compare import address, backends, trust
-from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
+from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, bound, put, value
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
@@ -98,7 +98,7 @@ def _request(settings: Settings, page: PageSource) -> OcrRequest:
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", PARAMETERS["source"].choices, required=True, key=key("source"), width="stretch",
+        "Page", PARAMETERS["source"].choices, required=True, **bound("source"), width="stretch",
         label_visibility="collapsed",
     )  # fmt: skip
     if kind == "File":
@@ -129,8 +129,7 @@ def _opened(pages: PageList) -> PageSource | None:
     """The page shown, which can be opened; None when there is none. Raises DsocrError."""
     if not pages.keys:
         return None
-    if STATE.missing("page", pages.keys):
-        raise DsocrError(f"there is no page {value('page')[:100]} here: choose another")
+    STATE.settle("page", pages.keys)
     page = pages.take(pages.position(value("page")))
     try:
         limit = resources.base_settings().max_pixels
@@ -152,7 +151,7 @@ def _file() -> PageList:
         put("path", "")
         put("path", str(sources.store_upload(sent.name, sent.getvalue())))
     text = st.text_input(
-        "Path", key=key("path"), placeholder="or a path: page.png, paper.pdf, a folder",
+        "Path", **bound("path"), placeholder="or a path: page.png, paper.pdf, a folder",
         label_visibility="collapsed",
     ).strip()  # fmt: skip
     if not text:
@@ -169,14 +168,14 @@ def _choose_pages(pages: PageList) -> PageList:
     if count < 2:
         return pages
     numbers = st.text_input(
-        "Pages", key=key("pages"), placeholder=f"Pages: all {count:,}, or e.g. 1-3,7",
+        "Pages", **bound("pages"), placeholder=f"Pages: all {count:,}, or e.g. 1-3,7",
         label_visibility="collapsed", on_change=first,
     ).strip()  # fmt: skip
     pages = pages.only(numbers) if numbers else pages
     if not _reads_several():
         return pages
     together = st.toggle(
-        "All pages in one prompt", key=key("together"), on_change=first,
+        "All pages in one prompt", **bound("together"), on_change=first,
         help="One reading of the whole document; the viewer's pager goes through its pages.",
     )  # fmt: skip
     return pages.together() if together else pages
@@ -202,13 +201,13 @@ def _settings() -> tuple[Settings | None, str]:
         show_error(error)
         base = Settings()
     spot = st.container(gap="small")
-    dtype = st.selectbox("dtype", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU.")
+    dtype = st.selectbox("dtype", DTYPES, **bound("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU.")
     dtype_b = st.selectbox(
-        "dtype of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
+        "dtype of B", PARAMETERS["dtype_b"].choices, **bound("dtype_b"),
         format_func=lambda name: name or "same as A", help="Choose another to see how the text changes.",
     )  # fmt: skip
     attention = st.selectbox(
-        "Attention (our engine)", ATTENTION, key=key("attention"),
+        "Attention (our engine)", ATTENTION, **bound("attention"),
         help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
     )  # fmt: skip
     if note := replace(base, attention=attention).attention_note:
@@ -258,7 +257,7 @@ def _backends(settings: Settings) -> Settings:
     if not found:
         return settings
     chosen = [
-        column.selectbox(side_letter(side), found, key=key(side))
+        column.selectbox(side_letter(side), found, **bound(side))
         for side, column in zip(SIDES, st.columns(2), strict=True)
     ]
     return backends.with_sides(settings, *chosen)
@@ -278,15 +277,15 @@ def _preset(settings: Settings) -> str:
     here, why = of_cpu(settings)
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
         usual = here.preset_name, settings.family.preset, *presets
-        put("preset", next(name for name in usual if name in presets))
-    chosen = st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
+        STATE.choose("preset", next(name for name in usual if name in presets))
+    chosen = st.selectbox("Preset", list(presets), format_func=words, **bound("preset"))
     if why and chosen == here.preset_name:
         st.caption(plain(f"{why[0].upper()}{why[1:].partition('; ')[0]}."))
     return chosen
 
 
 def _prompt() -> str:
-    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key=key("prompt"))
+    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, **bound("prompt"))
     if name != "locate":
         return name
     wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()

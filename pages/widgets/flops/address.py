@@ -17,9 +17,9 @@ MOST_VALUE = 1_000_000
 """Largest side of a page, and prompt."""
 
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter("", ("", WHAT_IF), widget=False, former=(("All runs", ""),)),
+    "view": Parameter("", ("", WHAT_IF), widget=False),
     "reading": Parameter(TIME, (TIME, FLOPS)),
-    "run": Parameter(""),
+    "run": Parameter("", widget=False),
     "backend": Parameter("", widget=False),
     "stage": Parameter("", ("", *(stage.value for stage in computed_stages())), widget=False),
     "older": Parameter(0, (), 0, MOST_VALUE, widget=False),
@@ -37,17 +37,4 @@ PARAMETERS: Mapping[str, Parameter] = {
 SIZES = ("model", "width", "height", "preset", "prompt", "tokens", "batch", "dtype", "hardware")
 """Parameters of *What if*."""
 STATE = LinkedState("flops", PARAMETERS)
-key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
-number_input = STATE.number_input
-
-
-def read() -> None:
-    """Make every parameter have its value; another page may have asked for a run."""
-    if (asked := STATE.read()) is not None:
-        for name, new in {"run": asked["run"], "backend": "", "stage": ""}.items():
-            put(name, new)
-        STATE.follow("run")
-
-
-def text(name: str) -> str:
-    return str(value(name))
+bound, value, put = STATE.bound, STATE.value, STATE.put

@@ -14,7 +14,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import moment, short
-from pages.widgets.flops.address import PARAMETERS, STATE, TIME, key, put, text, value
+from pages.widgets.flops.address import PARAMETERS, STATE, TIME, bound, put, value
 from pages.widgets.shared import figure, plots, resources, table
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.new_runs import shown
@@ -76,20 +76,17 @@ class _AllRuns:
     cells: Cells
 
 
-def draw(history: History) -> bool:
-    """The sentence, the map and the chosen run; tells whether a link's run is there."""
+def draw(history: History) -> None:
+    """The sentence, the map and the chosen run."""
     there = frozenset(shown(history))
     found = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
-    if STATE.missing("run", {run for run, _ in found.names}):
-        STATE.say_missing("run", "a run with FLOPs of that name,")
-        return False
+    STATE.settle("run", {run for run, _ in found.names})
     chosen = _chosen(found)
     stages = by_loss(_of(found.rows, *chosen)) if chosen else found.rows
     _sentence(found, stages)
     if chosen:
         _map(found, chosen)
         _run(history, stages, found.names[chosen], chosen)
-    return True
 
 
 def _asked(history: History, there: frozenset[str]) -> _AllRuns:
@@ -131,7 +128,7 @@ def _of(rows: pd.DataFrame, run: str, backend: str) -> pd.DataFrame:
 
 def _chosen(found: _AllRuns) -> Side | None:
     """The run and backend of the link, else the newest with a lower bound, else the newest."""
-    run, backend = text("run"), text("backend")
+    run, backend = value("run"), value("backend")
     fitting = [each for each in found.names if each[0] == run and backend in ("", each[1])]
     bounded = (each for each in found.names if each in found.bounded)
     return next(iter(fitting), None) or next(bounded, None) or next(iter(found.names), None)
@@ -161,9 +158,13 @@ def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
 
 def _map(found: _AllRuns, chosen: Side) -> None:
     st.segmented_control(
-        "Map", PARAMETERS["reading"].choices, required=True, key=key("reading"), label_visibility="collapsed"
+        "Map",
+        PARAMETERS["reading"].choices,
+        required=True,
+        label_visibility="collapsed",
+        **bound("reading"),
     )
-    of_time, order = text("reading") == TIME, found.stages
+    of_time, order = value("reading") == TIME, found.stages
     drawn = [side for side in found.names if not of_time or side in found.bounded]
     older = min(int(value("older")), max(len(drawn) - 1, 0))
     columns = drawn[older : older + COLUMNS_AT_ONCE]
@@ -281,7 +282,7 @@ def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> Non
     )
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
     columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
-    table.draw(stages, columns, marked=[stage == text("stage") for stage in stages["stage"]])
+    table.draw(stages, columns, marked=[stage == value("stage") for stage in stages["stage"]])
     drawn = st.expander("Roofline", key="flops roof", on_change="rerun")
     if drawn.open:  # a chart's library is two thirds of what the page costs the browser
         with drawn:

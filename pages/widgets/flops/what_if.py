@@ -21,13 +21,12 @@ from dsocr_core.models.family import load_config
 from pages.widgets.flops.address import (
     BATCHES,
     MOST_TOKENS,
+    MOST_VALUE,
     PARAMETERS,
     SIZES,
     STATE,
     WHAT_IF,
-    key,
-    number_input,
-    text,
+    bound,
     value,
 )
 from pages.widgets.flops.gaps import row_name
@@ -60,13 +59,13 @@ def draw() -> None:
 
 
 def _costs() -> None:
-    path = PUBLISHED if text("model") == "Published" else EMBEDDED_CHECKPOINT / "config.json"
-    config, hardware = load_config(path), hardware_named(text("hardware"))
-    policy = Policy(dtype=text("dtype"))  # type: ignore[arg-type]
+    path = PUBLISHED if value("model") == "Published" else EMBEDDED_CHECKPOINT / "config.json"
+    config, hardware = load_config(path), hardware_named(value("hardware"))
+    policy = Policy(dtype=value("dtype"))  # type: ignore[arg-type]
     hardware.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
     sizes = [int(value(name) or 0) for name in ("width", "height", "prompt", "tokens", "batch")]
     width, height, prompt, tokens, batch = sizes
-    work = Workload.from_image(width, height, text("preset"), prompt, tokens, batch)
+    work = Workload.from_image(width, height, value("preset"), prompt, tokens, batch)
     prediction = predict(config, work, policy)
     costs = stage_costs(prediction, hardware)
     columns, rows = work.grid
@@ -84,23 +83,25 @@ def _costs() -> None:
 
 def _controls() -> None:
     one, two, three, four = st.columns(4)
-    one.selectbox("Model", PARAMETERS["model"].choices, key=key("model"))
-    two.selectbox("Preset", list(PRESETS), key=key("preset"))
-    number_input(three, "Width (px)", "width", step=10)
-    number_input(four, "Height (px)", "height", step=10)
+    one.selectbox("Model", PARAMETERS["model"].choices, **bound("model"))
+    two.selectbox("Preset", list(PRESETS), **bound("preset"))
+    three.number_input("Width (px)", 0, MOST_VALUE, step=10, **bound("width"))
+    four.number_input("Height (px)", 0, MOST_VALUE, step=10, **bound("height"))
     one, two, three, four, five = st.columns(5)
-    number_input(one, "Prompt tokens", "prompt", help="Text, without the image's span.")
-    two.number_input("New tokens", 1, MOST_TOKENS, key=key("tokens"))
-    three.selectbox("Pages at once", BATCHES, key=key("batch"))
-    four.selectbox("dtype", PARAMETERS["dtype"].choices, key=key("dtype"))
+    one.number_input(
+        "Prompt tokens", 0, MOST_VALUE, help="Text, without the image's span.", **bound("prompt")
+    )
+    two.number_input("New tokens", 1, MOST_TOKENS, **bound("tokens"))
+    three.selectbox("Pages at once", BATCHES, **bound("batch"))
+    four.selectbox("dtype", PARAMETERS["dtype"].choices, **bound("dtype"))
     names = {name: device.name for name, device in HARDWARE.items()}
-    five.selectbox("Hardware", list(names), format_func=names.__getitem__, key=key("hardware"))
+    five.selectbox("Hardware", list(names), format_func=names.__getitem__, **bound("hardware"))
 
 
 def _command(path: Path, sizes: list[int]) -> str:
     width, height, prompt, tokens, batch = map(str, sizes)
     return shlex.join([
         "dsocr", "flops", "report", "--config", str(path.relative_to(PROJECT_ROOT)), "--width", width,
-        "--height", height, "--preset", text("preset"), "--prompt-tokens", prompt, "--decode-tokens", tokens,
-        "--batch", batch, "--dtype", text("dtype"), "--hardware", text("hardware"),
+        "--height", height, "--preset", value("preset"), "--prompt-tokens", prompt, "--decode-tokens", tokens,
+        "--batch", batch, "--dtype", value("dtype"), "--hardware", value("hardware"),
     ])  # fmt: skip

@@ -16,40 +16,34 @@ from pages.widgets.pair.state import PAIR_PARAMETERS, PairState
 from pages.widgets.shared.url_state import Parameter
 
 
-def _own(default: Any, widget: bool = False) -> Parameter:
-    """Make a parameter that no link has."""
-    return Parameter(default, widget=widget, linked=False)
+def _own(default: Any) -> Parameter:
+    """Make a parameter that no link and no widget has."""
+    return Parameter(default, widget=False, linked=False)
 
 
 PARAMETERS: Mapping[str, Parameter] = {
     **PAIR_PARAMETERS,
     "review": Parameter("", widget=False),
     "show": Parameter([]),
-    "reviewer": _own("", widget=True),
-    # number of the last action of the viewer that was done, what went wrong, what was done
-    "taken": _own(0), "problem": _own(""), "notice": _own(""),
-    # a verdict that waits for a name, and when the name was asked for
-    "pending": _own(None), "asked": _own(0),
+    "reviewer": Parameter("", linked=False),
+    # what went wrong, what was done; a verdict that waits for a name, and when the name was asked for
+    "problem": _own(""), "notice": _own(""), "pending": _own(()), "asked": _own(0),
 }  # fmt: skip
 STATE = PairState("review", PARAMETERS)
-key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
+key, value, put = STATE.key, STATE.value, STATE.put
 _COOKIE = "dsocr_reviewer"
 
 
-def values() -> dict[str, Any]:
-    """State of this session, to be changed in one step."""
-    return STATE.values
-
-
 def read() -> None:
-    """Give every parameter its value; another page may have asked for a review."""
-    if (asked := STATE.read(_first)) is not None:
-        open_review(asked["review"])
+    """Give every parameter its value; a new session has its reviewer's name from the cookie."""
+    STATE.read(_first)
 
 
 def _first() -> dict[str, Any]:
-    cookie = st.context.cookies.get(_COOKIE)
-    return {"reviewer": unquote(cookie)[:REVIEWER_LIMIT] if isinstance(cookie, str) else ""}
+    name = st.context.cookies.get(_COOKIE)
+    if key("reviewer") in st.session_state or not isinstance(name, str):
+        return {}
+    return {"reviewer": unquote(name)[:REVIEWER_LIMIT]}
 
 
 def open_review(name: str) -> None:

@@ -16,7 +16,7 @@ from dsocr_core.review.queue import UNREVIEWED, decision
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.pair.answer import first_of, readings_of
 from pages.widgets.review import report
-from pages.widgets.review.address import STATE, key, value
+from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
 from pages.widgets.shared import resources, soon
@@ -73,7 +73,7 @@ def _chips(queue: Queue) -> None:
     chips = queue.chips
     options = [*chips, *(name for name in value("show") if name not in chips)]
     st.pills(
-        "Show", options, key=key("show"), selection_mode="multi", label_visibility="collapsed",
+        "Show", options, **STATE.bound("show"), selection_mode="multi", label_visibility="collapsed",
         format_func=lambda name: f"{plain(name)} {chips.get(name, 0):,}",
     )  # fmt: skip
 

@@ -14,7 +14,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity_records import SETTINGS, Kind
 from dsocr_core.review.queue import DISAGREEMENT, UNREVIEWED, Given, decision
 from dsocr_core.review.verdicts import REVIEWER_LIMIT, VERDICTS, Judgement, VerdictWord
-from pages.widgets.pair.state import new_actions
 from pages.widgets.review import address
 from pages.widgets.review.address import STATE, value
 from pages.widgets.shared import resources
@@ -113,7 +112,7 @@ def take_actions() -> None:
     is marked as taken.
     """
     _give_pending()
-    for number, act, subject in new_actions("review viewer", address.values()["taken"]):
+    for number, act, subject in STATE.new_actions("review viewer"):
         if act == "named":
             address.put("reviewer", subject[:REVIEWER_LIMIT])
             address.put("taken", number)
@@ -124,13 +123,13 @@ def take_actions() -> None:
 
 def _give_pending() -> None:
     """Give the verdict that waited for a name, once there is one."""
-    if (pending := address.values()["pending"]) and address.reviewer():
+    if (pending := STATE.values["pending"]) and address.reviewer():
         act_on(*pending)
 
 
 def act_on(act: str, subject: str, number: int = 0) -> None:
     """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
-    values = address.values()
+    values = STATE.values
     done: dict[str, Any] = {
         "taken": max(number, values["taken"]),
         "problem": "",

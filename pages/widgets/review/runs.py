@@ -14,8 +14,9 @@ from dsocr_core.runs.history import EXAMPLE, History
 from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
 from pages.widgets.review import address
 from pages.widgets.review.address import value
-from pages.widgets.shared import navigation, new_runs
+from pages.widgets.shared import new_runs
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.url_state import go
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
@@ -111,7 +112,7 @@ def nothing(runs: Runs) -> None:
         st.markdown("Nothing to review yet. Compare pages to record both backends, or import runs.")
     with st.container(horizontal=True):
         if st.button("Go to Compare", type="primary", key="review to compare"):
-            navigation.to_compare()
+            go("compare")
         if st.button("Import runs", key="review to import"):
-            navigation.to_import()
+            go("runs", importing=True)
     st.caption(plain("On the command line: python -m dsocr_core compare FOLDER --save"))

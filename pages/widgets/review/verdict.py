@@ -13,7 +13,7 @@ from dsocr_core.review.queue import DISAGREEMENT, decision
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
 from pages.widgets.review import address
 from pages.widgets.review import queue as queues
-from pages.widgets.review.address import key, value
+from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import Queue, comment_key
 from pages.widgets.shared import resources
 from pages.widgets.shared.messages import show_error
@@ -49,10 +49,10 @@ def draw(queue: Queue, page: PageReview) -> None:
         )  # fmt: skip
         with st.container(key="review name", width=140):
             st.text_input(
-                "Reviewer", key=key("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
+                "Reviewer", **STATE.bound("reviewer"), placeholder="your name (r)", max_chars=REVIEWER_LIMIT,
                 label_visibility="collapsed", on_change=_named,
             )  # fmt: skip
-    if problem := address.values()["problem"]:
+    if problem := STATE.values["problem"]:
         show_error(problem)
     st.html(verdicts_html(queue, page))
     _news(queue)
@@ -60,14 +60,12 @@ def draw(queue: Queue, page: PageReview) -> None:
 
 def _named() -> None:
     """A callback: what waited for a name is done by the run that follows."""
-    values = address.values()
-    values["problem"] = ""
-    values["reviewer"] = st.session_state[key("reviewer")]
+    STATE.put("problem", "")
 
 
 def _comment(name: str) -> None:
     """A callback: a comment goes with the verdict that was given, or waits for it."""
-    values = address.values()
+    values = STATE.values
     values["problem"] = ""
     try:
         review = resources.review(value("review"))
@@ -101,7 +99,7 @@ def verdicts_html(queue: Queue, page: PageReview) -> str:
     if decision(page.name, queue.given) == DISAGREEMENT:
         chips.append(f"<span class='dsocr-review'><b>{DISAGREEMENT}</b></span>")
     chips += [_chip(row, row.comment) for row in queue.review.verdicts.comments().get(page.name, [])]
-    if notice := address.values()["notice"]:
+    if notice := STATE.values["notice"]:
         chips.append(f"<span class='dsocr-review'>{escape(notice)}</span>")
     return f"<div class='dsocr-line'>{''.join(chips) or '&nbsp;'}</div>"
 

@@ -15,7 +15,7 @@ from pages.widgets.pair.answer import answer, facts
 from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of
 from pages.widgets.pair.truth import truth_of
 from pages.widgets.review import address, verdict
-from pages.widgets.review.address import STATE, key, value
+from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import Queue
 from pages.widgets.shared import figure, resources
 from pages.widgets.shared.labels import backend_words, side_letter
@@ -77,12 +77,12 @@ def draw(queue: Queue, page: PageReview) -> None:
             "last": queue.neighbour(1) is None and sheet + 1 == sheets_of(comparison),
         },
         around={
-            "taken": address.values()["taken"],
+            "taken": STATE.values["taken"],
             "subject": page.name,
             "keys": _keys(),
             "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
             "cookie": address.cookie(),
-            "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
+            "ask": {"field": verdict.FIELDS["r"][0], "at": STATE.values["asked"]},
         },
     )
     figure.tabs(
@@ -91,7 +91,7 @@ def draw(queue: Queue, page: PageReview) -> None:
             "Cause": lambda: cause.draw(shown, lambda: layers.draw_recorded(comparison, "review layers")),
             "Details": lambda: details.draw(shown),
         },
-        key("tab"),
+        STATE,
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import streamlit as st
-
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
@@ -13,26 +11,21 @@ VIEWS = ("", "Busy machine", "Profiled", "Compared", "Trash")
 """Runs that alone are listed; "" for all but those in the trash."""
 GROUPS = ("setting", "engine and card", "commit", "model")
 TABS = ("Settings", "Tags and notes", "Reproduce")
-OPEN_IMPORT = "runs import asked"
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter("", VIEWS, widget=False, former=(("Runs", ""), ("Import", ""))),
+    "view": Parameter("", VIEWS, widget=False),
     **run_filters.PARAMETERS,
     "by": Parameter(GROUPS[0], GROUPS),
     "group": Parameter([], widget=False),
     "price": Parameter(0.0, (), 0, 1e6),
     "runs": Parameter([], widget=False),
     "baseline": Parameter("", widget=False),
-    "tab": Parameter(TABS[0], TABS, former=(("Environment", TABS[0]),)),
+    "tab": Parameter(TABS[0], TABS, widget=False),
     "all": Parameter(False),
+    # whether another page asks for the import
+    "importing": Parameter(False, widget=False, linked=False),
 }
 STATE = LinkedState("runs", PARAMETERS)
-key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
-
-
-def read() -> None:
-    """Make every parameter have its value; another page may have asked for the import."""
-    if STATE.read() is not None:
-        st.session_state[OPEN_IMPORT] = True
+bound, value, put = STATE.bound, STATE.value, STATE.put
 
 
 def clear_filters() -> None:

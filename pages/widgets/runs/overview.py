@@ -9,7 +9,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from pages.widgets.runs import address
-from pages.widgets.runs.address import GROUPS, STATE, key, put, value
+from pages.widgets.runs.address import GROUPS, STATE, bound, put, value
 from pages.widgets.runs.tables import Listed
 from pages.widgets.shared import figure, plots
 from pages.widgets.shared.labels import mark
@@ -68,7 +68,7 @@ def _groups(found: Listed) -> None:
         put("group", [names[row] for row in rows if row < len(names)])
 
     st.selectbox(
-        "Group by", GROUPS, key=key("by"), label_visibility="collapsed", on_change=STATE.clear,
+        "Group by", GROUPS, **bound("by"), label_visibility="collapsed", on_change=STATE.clear,
         args=("group",), format_func=lambda name: f"Group by {name}",
     )  # fmt: skip
     st.dataframe(
@@ -89,9 +89,10 @@ def _fidelity(found: Listed, sql: list[str]) -> None:
         st.caption("No run was compared with another backend: `dsocr compare PAGES --save` records one.")
         return
     with st.popover("Cost", key="runs cost"):
-        STATE.number_input(
-            st.container(), "Price of the machine an hour", "price", help="Shows cost a page for pages/s."
-        )
+        st.number_input(
+            "Price of the machine an hour", 0.0, 1e6, format="%g", help="Shows cost a page for pages/s.",
+            **bound("price"),
+        )  # fmt: skip
     figure.plot(fidelity(points, float(value("price"))), "fidelity", words)
 
 

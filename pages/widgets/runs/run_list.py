@@ -16,8 +16,9 @@ from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
 from pages.widgets.runs.overview import ROW
 from pages.widgets.runs.tables import FIGURES, USUAL, Listed
-from pages.widgets.shared import navigation, sources
+from pages.widgets.shared import sources
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.url_state import go
 
 _SHORT = 12
 """Rows of a table that is as high as they are."""
@@ -97,7 +98,7 @@ def nothing(view: str, total: int) -> None:
     else:
         st.markdown("No runs yet. Read a page on Compare, or import runs that were made elsewhere.")
         if st.button("Go to Compare", type="primary", key="runs to compare"):
-            navigation.to_compare()
+            go("compare")
 
 
 # --- what can be done -----------------------------------------------------------------------------
@@ -134,13 +135,14 @@ def _open(history: History, run_ids: list[str]) -> None:
     # The backends of one run, or two runs, the older as A.
     ordered = sorted(run_ids, key=lambda run_id: history.record(run_id).created)
     if st.button("Timing", icon=":material/timer:", key="runs timing"):
-        navigation.to_timing(ordered)
+        before, after = ["", *ordered][-2:]
+        go("timing", a=before, b=after)
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
-        navigation.to_review(review_key(*ordered))
+        go("review", review=review_key(*ordered))
     if len(run_ids) > 1:
         return
     if st.button("FLOPs", icon=":material/functions:", key="runs flops"):
-        navigation.to_flops(run_ids[0])
+        go("flops", run=run_ids[0])
     if st.button("Compare", icon=":material/compare:", key="runs compare", help="Its first page"):
         _compare(history, run_ids[0])
 
@@ -161,11 +163,12 @@ def _compare(history: History, run_id: str) -> None:
         "attention": settings.get("attention"),
         "dtype_b": settings.get("b.dtype") or (dtype if settings.get("a.dtype") else None),
     }  # fmt: skip
-    known = {name: str(text) for name, text in asked.items() if text}
-    sample = str(page.get("page") or "").rpartition(".")[0]
-    if sample in sources.samples().keys:
-        navigation.to_compare(sample, **known)
-    navigation.to_compare(path=str(page.get("path") or ""), **known)
+    sample, path = str(page.get("page") or "").rpartition(".")[0], str(page.get("path") or "")
+    is_sample = sample in sources.samples().keys
+    go(
+        "compare", example=False, source="Sample" if is_sample else "File", page=sample * is_sample,
+        path="" if is_sample else path, **{name: str(text or "") for name, text in asked.items()},
+    )  # fmt: skip
 
 
 def _choose_none(run_ids: list[str]) -> None:

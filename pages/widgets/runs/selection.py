@@ -16,7 +16,7 @@ from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed
 from pages.widgets.runs import address, tags
-from pages.widgets.runs.address import key, value
+from pages.widgets.runs.address import STATE, bound, value
 from pages.widgets.runs.tables import figures, own_pace
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.messages import plain
@@ -38,7 +38,7 @@ def draw(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> N
             "Tags and notes": partial(tags.draw, history, runs),
             "Reproduce": partial(_reproduce, history, runs.head(MOST)),
         },
-        key("tab"),
+        STATE,
     )
 
 
@@ -77,7 +77,7 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
     facts, sql = history.query("facts", run_ids=run_ids)
     facts = pd.concat([record_facts(runs, run_ids), facts])
     if not alone:
-        st.toggle("Show what is the same, too", key=key("all"))
+        st.toggle("Show what is the same, too", **bound("all"))
     whole = alone or value("all")
     found = side_by_side(facts, run_ids, differing=not whole)
     every = facts[["section", "name"]].drop_duplicates()

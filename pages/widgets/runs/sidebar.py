@@ -9,7 +9,7 @@ import streamlit as st
 
 from dsocr_core.runs.history import History
 from pages.widgets.runs import address, import_runs
-from pages.widgets.runs.address import STATE
+from pages.widgets.runs.address import STATE, put, value
 from pages.widgets.shared import new_runs, resources, run_filters
 
 
@@ -17,7 +17,8 @@ def draw(history: History) -> Mapping[str, Any]:
     """Draw the filters; returns these as parameters of the query `runs`."""
     new_runs.refresh_button(history)
     asked = st.button("Import runs", icon=":material/upload:", key="runs import open", width="stretch")
-    if st.session_state.pop(address.OPEN_IMPORT, False) or asked:
+    if value("importing") or asked:
+        put("importing", False)
         import_runs.dialog(history)
     run_filters.draw(STATE, history)
     # The runs that come with the project, on every page or on none.

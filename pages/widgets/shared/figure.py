@@ -12,14 +12,18 @@ import streamlit as st
 from dsocr_core.base.formatting import plural
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import csv_of
+from pages.widgets.shared.url_state import LinkedState
 
 _MOST_LINES = 12
 """Longer SQL scrolls."""
 
 
-def tabs(drawers: Mapping[str, Callable[[], None]], key: str) -> None:
-    """Tabs by their names; only the open one is drawn."""
-    for tab, drawer in zip(st.tabs(list(drawers), key=key, on_change="rerun"), drawers.values(), strict=True):
+def tabs(drawers: Mapping[str, Callable[[], None]], state: LinkedState, name: str = "tab") -> None:
+    """Tabs by their names, the open one a parameter of the page; only that one is drawn."""
+    box = f"{state.key(name)} open"
+    st.session_state[box] = state.value(name)
+    there = st.tabs(list(drawers), key=box, on_change=lambda: state.put(name, st.session_state[box]))
+    for tab, drawer in zip(there, drawers.values(), strict=True):
         if tab.open:
             with tab:
                 drawer()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from pages.widgets.components.page import watch_page
+from pages.widgets.shared.url_state import LinkedState
 
 NAMES = {
     "compare": "Compare",
@@ -18,10 +16,11 @@ NAMES = {
 }
 
 
-def draw(page: str) -> DeltaGenerator:
-    """Draw it for the page of that script; returns a place in its line."""
+def draw(state: LinkedState) -> None:
+    """Draw it, and what the page's link asks for and is not there."""
+    page = state.page
     with st.container(key="page"):
         watch_page(f"{page} fields")
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
-        st.html(f"<div class='dsocr-heading'><h1>{escape(NAMES[page])}</h1></div>", width="content")
-        return st.container(key=f"beside {page}")
+        st.html(f"<div class='dsocr-heading'><h1>{NAMES[page]}</h1></div>", width="content")
+    state.show_notes()

@@ -25,7 +25,7 @@ def draw(state: LinkedState, history: History) -> None:
         if options:
             shown = {**short_names(options), **{each: each[:8] for each in options if _is_commit(each)}}
             st.multiselect(
-                words, options, key=state.key(name), placeholder="any", format_func=shown.__getitem__
+                words, options, placeholder="any", format_func=shown.__getitem__, **state.bound(name)
             )
 
 

@@ -12,7 +12,7 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, pair
-from pages.widgets.timing.address import STATE, key, open_pair, put, value
+from pages.widgets.timing.address import STATE, bound, open_pair, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _COLUMNS = {
@@ -37,15 +37,9 @@ def draw(chosen: RunSelection) -> None:
     newest = newest.assign(slower=newest["kind"] == "slower")
     newest = newest.sort_values(["slower", "since"], ascending=False, kind="stable")
     pairs = list(dict.fromkeys(zip(newest["commits"], newest["card"], strict=True)))
-    for name, words, there in (
-        ("commits", "pair of commits", {"", *(_name(*each) for each in pairs)}),
-        ("series", "series of runs", {"", *found.series["name"]}),
-    ):
-        if STATE.missing(name, there):
-            STATE.say_missing(name, words)
-            return
-    if pair.missing(chosen):
-        return
+    names = [_name(*each) for each in pairs]
+    STATE.settle("commits", names, next(iter(names), ""))
+    STATE.settle("series", {*found.series["name"]})
     if pairs:
         _pair_of_commits(found, pairs)
     else:
@@ -70,13 +64,11 @@ def _name(commits: str, card: str) -> str:
 def _pair_of_commits(found: Changes, pairs: list[tuple[str, str]]) -> None:
     """The sentence about the chosen two commits: first those with a slowdown, then the newest."""
     names = [_name(*each) for each in pairs]
-    if value("commits") not in names:
-        put("commits", names[0])
     rows = found.rows[_mine(found.rows)]
     left, right = st.columns([5, 2], vertical_alignment="center")
     commits, card = pairs[names.index(value("commits"))]
     left.markdown(f"**{plain(sentence(rows, commits, card))}**")
-    right.selectbox("Commits", names, key=key("commits"), label_visibility="collapsed")
+    right.selectbox("Commits", names, **bound("commits"), label_visibility="collapsed")
 
 
 def _mine(rows: pd.DataFrame) -> pd.Series:
@@ -134,9 +126,7 @@ def _stages(chosen: RunSelection, found: Changes) -> None:
     runs_of = found.series.groupby("name")["run_ids"].agg(lambda of: sum(map(len, of)))
     names = list(runs_of.sort_values(ascending=False, kind="stable").index)
     with st.expander("Stages of each run", expanded=bool(value("series")), key="timing stages"):
-        if value("series") not in names:
-            put("series", "")
-        st.selectbox("Series", ["", *names], key=key("series"), format_func=_series_words)
+        st.selectbox("Series", ["", *names], **bound("series"), format_func=_series_words)
         if value("series"):
             _stages_of(chosen, found.series[found.series["name"] == value("series")])
 

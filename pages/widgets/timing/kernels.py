@@ -10,11 +10,12 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.runs import timings
 from dsocr_core.runs.kernels import SHARES, KernelPairs, kernel_names, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, short_names
-from pages.widgets.shared import figure, navigation, resources, table
+from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
+from pages.widgets.shared.url_state import go
 from pages.widgets.timing import charts, profile
-from pages.widgets.timing.address import STATE, key, put, value
+from pages.widgets.timing.address import STATE, bound, put, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _TABLE = "timing kernel pairs"
@@ -61,30 +62,26 @@ def draw(chosen: RunSelection) -> None:
             "of Nsight Compute."
         )
         if st.button("Import runs", type="primary", key="timing import"):
-            navigation.to_import()
+            go("runs", importing=True)
         return
     there = [*runs["run_id"]]
-    for name, standard in (("run", there[0]), ("against", "")):
-        if STATE.missing(name, {*there, ""}):
-            STATE.say_missing(name, "run with kernels")
-            return
-        if value(name) not in there:
-            put(name, standard)
+    STATE.settle("run", there, there[0])
+    STATE.settle("against", there)
     stages = _stages(chosen, [each for each in (value("run"), value("against")) if each])
     if value("part") not in stages:
         put("part", "")
     one, two, three = st.columns([3, 3, 2], vertical_alignment="bottom")
     one.selectbox(
-        "A, before", ["", *(each for each in there if each != value("run"))], key=key("against"),
+        "A, before", ["", *(each for each in there if each != value("run"))], **bound("against"),
         format_func=({"": "none: B alone"} | chosen.labels).__getitem__,
     )  # fmt: skip
     two.selectbox(
-        "B, after", chosen.offered(value("run"), runs=runs), key=key("run"),
+        "B, after", chosen.offered(value("run"), runs=runs), **bound("run"),
         format_func=chosen.labels.__getitem__,
     )  # fmt: skip
     words = {"": "all"} | short_names(stages)
     three.selectbox(
-        "Stage", ["", *stages], key=key("part"), format_func=words.__getitem__, disabled=not stages
+        "Stage", ["", *stages], **bound("part"), format_func=words.__getitem__, disabled=not stages
     )
     run, before = value("run"), value("against")
     if before and before != run:

@@ -20,7 +20,7 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, kernels
-from pages.widgets.timing.address import STATE, choose_pair, put, value
+from pages.widgets.timing.address import STATE, open_pair, put, value
 from pages.widgets.timing.sidebar import RunSelection
 
 MOST_PAGES = 200
@@ -57,13 +57,16 @@ class _Answers:
 def draw(chosen: RunSelection) -> None:
     """The choice of two runs, and how B's times stand to A's once both are chosen."""
     sides = _sides(chosen)
+    for side in "ab":
+        STATE.settle(side, {run for run, _ in sides})
+        STATE.settle(f"backend_{side}", {backend for run, backend in sides if run == value(side)})
     names = {each: _name(chosen, each) for each in sides}
     for side in "ab":
         runs = [backend for run, backend in sides if run == value(side)]
         if runs and not value(f"backend_{side}"):
             put(f"backend_{side}", first_of_ours(runs))
     if value("b") and not value("a"):
-        choose_pair(_before(chosen, _chosen("b"), sides), _chosen("b"))
+        open_pair(_before(chosen, _chosen("b"), sides), _chosen("b"))
     a, b = _chosen("a"), _chosen("b")
     both = bool(value("a") and value("b"))
     # Another element once both are chosen: a browser leaves one closed that was closed.
@@ -74,20 +77,6 @@ def draw(chosen: RunSelection) -> None:
                 st.info("A and B are the same: choose another run, or another backend.")
         elif a[0] and b[0]:
             _compare(chosen, a, b)
-
-
-def missing(chosen: RunSelection) -> bool:
-    """Say which run or backend of a link is not there; then nothing else is shown."""
-    for side in "ab":
-        backends = [backend for run, backend in _sides(chosen) if run == value(side)]
-        for name, words, there in (
-            (side, f"timed run {side.upper()}", {value(side)} if backends else {""}),
-            (f"backend_{side}", f"backend of {side.upper()}", {*backends, ""}),
-        ):
-            if STATE.missing(name, there):
-                STATE.say_missing(name, words)
-                return True
-    return False
 
 
 def _sides(chosen: RunSelection) -> list[Side]:

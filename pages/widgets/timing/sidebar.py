@@ -14,7 +14,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import condition, run_labels
 from pages.widgets.shared import resources, run_filters
 from pages.widgets.shared.new_runs import refresh_button, shown
-from pages.widgets.timing.address import STATE, key, value
+from pages.widgets.timing.address import STATE, bound, value
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
@@ -77,7 +77,7 @@ def draw(history: History) -> RunSelection:
     )  # fmt: skip
     for name, words in _SWITCHES.items():
         if (count := found.switched[name]) or value(name):
-            st.toggle(f"Include {plural(count, 'run')} {words}", key=key(name))
+            st.toggle(f"Include {plural(count, 'run')} {words}", **bound(name))
     if STATE.used(*run_filters.FILTERS):
         st.button(
             "Clear filters", on_click=STATE.clear, args=run_filters.FILTERS, width="stretch",

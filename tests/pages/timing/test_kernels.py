@@ -50,9 +50,10 @@ def test_two_runs_kernels_are_drawn_and_tabled(history: History) -> None:
 def test_the_pair_leads_to_the_kernels_of_its_commits(history: History) -> None:
     runs = history.runs()
     assert [profile_of(history, runs, run) for run in ("old-0", "new-1")] == ["old-nsys", "new-nsys"]
-    test = opened("timing", view="B against A", a="old-0", b="new-1")
+    test = opened("timing", a="old-0", b="new-1")
     test.button(key="timing kernels").click().run()
-    assert {name: test.session_state[f"timing {name}"] for name in ("view", "against", "run", "part")} == {
-        "view": "Kernels", "against": "old-nsys", "run": "new-nsys", "part": "decode",
+    assert test.session_state["timing values"]["view"] == "Kernels"
+    assert {name: test.session_state[f"timing {name}"] for name in ("against", "run", "part")} == {
+        "against": "old-nsys", "run": "new-nsys", "part": "decode",
     }  # fmt: skip
     assert profile_of(history, runs[runs["git_commit"] != "1" * 40], "new-0") == "new-nsys"
