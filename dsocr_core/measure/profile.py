@@ -20,8 +20,9 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers.imported import TABLE_LIMIT, as_text
 from dsocr_core.runs.importers.ncu import Launches, launches_of
-from dsocr_core.runs.importers.reading import TABLE_LIMIT, as_text
+from dsocr_core.runs.importers.tables import find_tables
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
@@ -108,7 +109,7 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
             "--ncu names another place"
         ) from error
     try:
-        measured = launches_of(as_text(read_bytes(table, TABLE_LIMIT)))
+        measured = launches_of(find_tables(as_text(read_bytes(table, TABLE_LIMIT)))[0])
     except InvalidFile as error:
         said = done.stderr
         with suppress(InvalidFile):

@@ -26,28 +26,12 @@ _TRACE = {"schemaVersion": 1, "deviceProperties": [{"name": "H100"}], "traceEven
     _EVENT | {"cat": "kernel", "name": "void gemm<float>(float*)"},
 ]}  # fmt: skip
 _LAUNCH = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
-_SERVED = {
-    "request_throughput": 0.98,
-    "mean_ttft_ms": 95.6,
-    "p99_tpot_ms": 31.2,
-    "max_concurrency": 4,
-    "date": "20260722-041843",
-}
-_RULE = "-" * 20 + ("  " + "-" * 12) * 4
-_LINE = "{:>20}" + "  {:>12}" * 4
 TEXTS = (
     f'{_HEAD},Name\n{_ROW},"gemm(int, float)"\n\n{_HEAD},Style,Range\n{_ROW},PushPop,:decode\n',
     f"Processing [r] with [x]\n{_HEAD},Category,Operation\n{_ROW},CUDA_KERNEL,gemm\n",
     f"{_HEAD.replace('Instances', 'Num Calls')},Name\n{_ROW},cuLaunchKernel\n",
     f'==PROF== Connected\n{_LAUNCH}\n"0","7","gemm","Speed","Duration","us","1,024.00"\nloss 1\n',
-    json.dumps(_TRACE), json.dumps(_TRACE["traceEvents"]), json.dumps(_SERVED),
-    json.dumps(_SERVED | {"mean_e2e_latency_ms": 9}),
-    json.dumps([{"n_prompt": 512, "n_gen": 0, "avg_ts": 7285.6, "avg_ns": 70285660,
-    "test_time": "2025-04-24T11:57:09Z"}]),
-    json.dumps({"text_block": {"all": {"Edit_dist": {"ALL_page_avg": 0.1}}}, "reading_order": {}}),
-    "\n".join([_RULE, _LINE.format("Name", "Self CPU %", "Self CPU", "Self CUDA", "# of Calls"), _RULE,
-               _LINE.format("gemm", "0.00%", "0.000us", "9.824us", 1), _RULE,
-               "Self CUDA time total: 9.824us"]),
+    json.dumps(_TRACE), json.dumps(_TRACE["traceEvents"]),
 )  # fmt: skip
 _SQL = """
     CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);

@@ -10,33 +10,40 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import (
-    archive,
-    llm_perf_opt,
-    ncu,
-    nsys,
-    nsys_sqlite,
-    own_run,
-    sweeps,
-    torch_trace,
+from dsocr_core.runs.importers import llm_perf_opt, ncu, nsys, own_run, sweeps, torch_trace
+from dsocr_core.runs.importers.imported import (
+    TABLE_LIMIT,
+    FoundRun,
+    ImportedRun,
+    ImportReport,
+    RunFiles,
+    Skipped,
+    as_text,
+    digest,
+    head_of,
+    unpacked,
 )
-from dsocr_core.runs.importers.archive import DEPTH_LIMIT
-from dsocr_core.runs.importers.imported import WORDS, FoundRun, ImportedRun, ImportReport, RunFiles, Skipped
-from dsocr_core.runs.importers.reading import TABLE_LIMIT, as_text, digest, head_of, unpacked
+from dsocr_core.runs.importers.own_run import DEPTH_LIMIT
 from dsocr_core.runs.importers.tables import NCU, REPORTS, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
+WORDS = {
+    "dsocr": "runs of this project",
+    "llm-perf-opt": "runs of llm-perf-opt",
+    "nsys": "profiles of Nsight Systems",
+    "ncu": "profiles of Nsight Compute",
+    "torch": "profiles of torch.profiler",
+    "sweep": "analytic sweeps",
+}
+"""Sources of runs in words."""
 
 
 # --- kinds ------------------------------------------------------------------------------------------
-
-Read = Callable[[RunFiles], list[ImportedRun]]
-"""Reader of the runs of a place. Raises InvalidFile."""
 
 
 class Kind(NamedTuple):
@@ -45,19 +52,22 @@ class Kind(NamedTuple):
     source: str
     looks_like: Callable[[Path, str], bool]
     """Asked of its path, and for a file of how its text begins."""
-    read: Read
+    read: Callable[[RunFiles], list[ImportedRun]]
+    """Reader of the runs of a place. Raises InvalidFile."""
 
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
     """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
-    content = unpacked(read_bytes(files.place, TABLE_LIMIT), TABLE_LIMIT)
-    found, unread = find_tables(text := as_text(content))
-    of_ncu = [table for table in found if table.report in NCU]
-    of_nsys = [table for table in found if table.report not in NCU]
+    content = unpacked(files.place, TABLE_LIMIT)
+    tables, unread = find_tables(text := as_text(content))
+    of_ncu = [table for table in tables if table.report in NCU]
+    of_nsys = [table for table in tables if table.report not in NCU]
     runs = []
     if of_ncu:
         files.digests = {ncu.DETAILS: digest(text.encode())}
-        runs.append(ncu.read_table(files, of_ncu))
+        found = ncu.launches_of(of_ncu)
+        notes = f"Nsight Compute, {found.count()} in {files.name}."
+        runs.append(files.profile("ncu", notes, found.tables()))
     if of_nsys or not runs:
         files.digests = {nsys.KERNEL_SUMMARY: digest(content)}
         runs.append(nsys.read_tables(files, content, of_nsys, unread))
@@ -65,17 +75,17 @@ def _read_tables(files: RunFiles) -> list[ImportedRun]:
 
 
 FOLDERS = (
-    Kind("dsocr", lambda folder, _: own_run.is_sharded_run(folder), own_run.read_sharded),
+    Kind("dsocr", lambda folder, _: own_run.is_sharded_run(folder),
+         lambda files: [own_run.read_sharded_run(str(files.place))]),
     Kind("dsocr", lambda folder, _: own_run.is_own_run(folder), own_run.read_own_run),
     Kind("llm-perf-opt", lambda folder, _: llm_perf_opt.is_run(folder), llm_perf_opt.read_run),
     Kind("ncu", lambda folder, _: ncu.is_profile(folder), ncu.read_profile),
     Kind("sweep", lambda folder, _: bool(sweeps.files_in(folder)), sweeps.read_sweep),
-)
+)  # fmt: skip
 """In the order in which they are asked."""
 FILES = (
-    Kind("nsys", lambda _, head: head.startswith("SQLite format 3\0"), nsys_sqlite.read_database),
-    Kind("ncu", lambda _, head: has_table(head, NCU), _read_tables),
-    Kind("nsys", lambda _, head: has_table(head, REPORTS), _read_tables),
+    Kind("nsys", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
+    Kind("tables", lambda _, head: has_table(head, REPORTS), _read_tables),
     Kind("sweep", lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
     Kind("torch", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )
@@ -127,7 +137,7 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     others.
     """
     history.refresh()
-    walk = _Import(history, set())
+    walk = _Import(history)
     for path in paths:
         walk.path(Path(path))
     history.refresh()
@@ -143,11 +153,10 @@ class _Owner(NamedTuple):
 
 
 class _Import:
-    def __init__(self, history: History, written: set[str]) -> None:
+    def __init__(self, history: History) -> None:
         self.history = history
         self.report = ImportReport()
         self._looked_at = 0
-        self._written = written
 
     def path(self, path: Path) -> None:
         """One path as it was given; a link is followed here and nowhere below."""
@@ -156,7 +165,7 @@ class _Import:
             self.folder(path)
         elif not path.exists():
             self._skip(path, "not there")
-        elif archive.is_archive(path):
+        elif _is_archive(path):
             self._archive(path)
         else:
             self._file(path.resolve() if path.is_symlink() else path)
@@ -207,7 +216,7 @@ class _Import:
 
     def _file(self, file: Path) -> None:
         """A file that is not part of a run's folder."""
-        if archive.is_archive(file):
+        if _is_archive(file):
             self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
@@ -218,8 +227,8 @@ class _Import:
     def _archive(self, file: Path) -> None:
         """An archive's content as a tree; its files are named by their place in the archive."""
         try:
-            with archive.unpacked(file) as (directory, left_out):
-                inside = _Import(self.history, self._written)
+            with own_run.unpacked_archive(file) as (directory, left_out):
+                inside = _Import(self.history)
                 inside.folder(directory)
                 self.report.skipped += left_out
                 self.report.add(inside.report, lambda path: file / path.relative_to(directory))
@@ -242,33 +251,24 @@ class _Import:
 
     def _write(self, run: ImportedRun) -> None:
         found = FoundRun(run.record.id, run.record.source, run.origin)
-        if run.record.id in self.history or run.record.id in self._written:
-            self.report.known.append(found)
-            self._compare_with_known(run)
-            return
         try:
-            run.write(self.history.writer(run.record))
+            if run.record.id not in self.history:
+                run.write(self.history.writer(run.record))
+                self.report.imported.append(found)
+                return
         except EntryExists:
-            self.report.known.append(found)
+            pass
         except (DsocrError, pa.ArrowException) as error:  # the latter for a column of another type
             self._skip(run.origin, one_line(error, 300))
+            return
         except OSError as error:
             self._skip(run.origin, f"could not be written ({error.strerror})")
-        else:
-            self.report.imported.append(found)
-        self._written.add(run.record.id)
-
-    def _compare_with_known(self, run: ImportedRun) -> None:
-        """Say so when a run of ours has gone on since it was taken; a run of the history never changes."""
-        if run.record.source != "dsocr" or run.record.id not in self.history:
             return
-        had = len(self.history.tables(run.record.id).get("readings", ()))
-        if had < (has := len(run.tables.get("readings", ()))):
-            self._skip(
-                run.origin,
-                f"the history has {had} of its {has} readings, from before it was finished; delete run "
-                f"{run.record.id} there and import again",
-            )
+        self.report.known.append(found)
 
     def _skip(self, path: Path, reason: str) -> None:
         self.report.skipped.append(Skipped(path, reason))
+
+
+def _is_archive(file: Path) -> bool:
+    return file.suffix.lower() == ".zip"

@@ -1,37 +1,193 @@
-"""Files of a run as an importer takes them, the run that it makes of them, and the report of an import.
+"""Foreign files, read within bounds and strictly; the run that is made of them; the report of an import.
 
-The run's id is a hash of the files that were taken, each under the name of what it is and not of where it
-lay, so the same content is the same run wherever it comes from, today and after the importers change.
+A run's id is a hash of the files that were taken, each under the name of what it is and not of where it lay,
+so the same content is the same run wherever it comes from, today and after the importers change.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
+import yaml
 
-from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, plain_text, read_bytes
 from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, TABLE_LIMIT, as_text, digest, file_time
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.run_directory import RunDirectory
 
 Row = Mapping[str, Any]
+Tables = Mapping[str, Sequence[Row] | pa.Table]
 Parsed = TypeVar("Parsed")
-WORDS = {
-    "dsocr": "runs of this project",
-    "llm-perf-opt": "runs of llm-perf-opt",
-    "nsys": "profiles of Nsight Systems",
-    "ncu": "profiles of Nsight Compute",
-    "torch": "profiles of torch.profiler",
-    "sweep": "analytic sweeps",
-}
-"""Sources of runs in words."""
+MIB = 1024 * 1024
+TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
+HEAD_BYTES = 64 * 1024
+"""Bytes of a file that tell its form: what a profiled program printed comes before a table."""
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
+_NUMBER_LIMIT, _COUNT_LIMIT = 1e18, 2**31
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[IO[bytes]]:
+    """A regular file's content, unpacked where it is gzip. Raises InvalidFile, also where that is used."""
+    try:
+        if not file.is_file():  # a pipe would be waited for
+            raise InvalidFile("not a regular file")
+        with file.open("rb") as begin:
+            packed = begin.read(2) == b"\x1f\x8b"
+        with cast(IO[bytes], gzip.open(file) if packed else file.open("rb")) as handle:
+            yield handle
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidFile(f"not a whole gzip file ({error})") from error
+    except OSError as error:
+        raise InvalidFile(f"cannot be read ({error.strerror})") from error
+
+
+def head_of(file: Path) -> str:
+    """Begin of a file as text. Raises InvalidFile."""
+    with opened(file) as handle:
+        start = handle.read(HEAD_BYTES)
+    return start.decode("utf-16" if start[:2] in UTF16 else "utf-8-sig", errors="replace")
+
+
+def unpacked(file: Path, limit: int) -> bytes:
+    """A file's content, of `limit` bytes at most. Raises InvalidFile."""
+    if (size := file.stat().st_size) > limit:
+        raise InvalidFile(f"{size:,} bytes; at most {limit:,} are read")
+    with opened(file) as handle:
+        content = handle.read(limit + 1)
+    if len(content) > limit:
+        raise InvalidFile(f"more than {limit:,} bytes when unpacked")
+    return content
+
+
+def as_text(content: bytes) -> str:
+    """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises InvalidFile."""
+    try:
+        text = content.decode("utf-16").replace("\r\n", "\n") if content[:2] in UTF16 else plain_text(content)
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
+    if "\0" in text:
+        raise InvalidFile("not text: it holds zero bytes")
+    return text
+
+
+def as_json(text: str) -> Fields:
+    """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
+    data = parse_json(text, repeats=False)
+    return _plain(data) if "\\u" in text else Fields(data)
+
+
+def as_yaml(text: str) -> Fields:
+    """A YAML mapping as plain values with text keys. Raises InvalidFile; aliases are refused."""
+    try:
+        # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise InvalidFile("YAML with aliases is not read")
+        return _plain(yaml.safe_load(text))
+    except RecursionError as error:
+        raise InvalidFile("YAML nested too deeply") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise InvalidFile(f"not YAML ({' '.join(str(error).split())[:200]})") from error
+
+
+def _plain(data: Any) -> Fields:
+    """Values that JSON has, with texts that can be encoded: dates as texts, half surrogates as "?"."""
+    return Fields(parse_json(paired(json.dumps(data, ensure_ascii=False, default=str))))
+
+
+class Fields(dict[str, Any]):
+    """An object of a file. A field that is missing is None; one of another kind raises InvalidFile."""
+
+    def __init__(self, data: object, name: str = "") -> None:
+        if data is not None and not isinstance(data, dict):
+            raise InvalidFile(f"{name} is not an object")
+        super().__init__(data or {})
+        self.name = name
+
+    def number(self, key: str) -> float | None:
+        """A number of 0 and more."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidFile(f"{self._path(key)} is not a number")
+        if not 0 <= value <= _NUMBER_LIMIT:
+            raise InvalidFile(f"{self._path(key)} is {value:g}: out of all bounds")
+        return float(value)
+
+    def whole(self, key: str) -> int | None:
+        """A whole number of 0 and more."""
+        value = self.number(key)
+        if value is not None and (not value.is_integer() or value >= _COUNT_LIMIT):
+            raise InvalidFile(f"{self._path(key)} is {value}: not a whole number below {_COUNT_LIMIT:,}")
+        return None if value is None else int(value)
+
+    def text(self, key: str) -> str | None:
+        """A text; None for an empty one, too."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            raise InvalidFile(f"{self._path(key)} is not a text")
+        return value or None
+
+    def object(self, key: str) -> Fields:
+        """An object, empty where it is missing."""
+        return Fields(self.get(key), self._path(key))
+
+    def objects(self, key: str) -> list[Fields]:
+        """A list of objects, empty where it is missing."""
+        values = self.get(key, [])
+        if not isinstance(values, list):
+            raise InvalidFile(f"{self._path(key)} is not a list")
+        return [Fields(value, f"{self._path(key)}[{place}]") for place, value in enumerate(values)]
+
+    def _path(self, key: str) -> str:
+        return f"{self.name}.{key}"[-200:].lstrip(".")
+
+
+def digest(content: bytes | Path) -> str:
+    """SHA-256 of a content, or of a file that is too large for memory. Raises InvalidFile."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    try:
+        with content.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidFile(f"cannot be read ({error.strerror})") from error
+
+
+def file_time(file: Path) -> str:
+    """Time at which a file was last written, ISO 8601 in UTC. Raises InvalidFile."""
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    except (OSError, OverflowError, ValueError) as error:
+        raise InvalidFile(f"has no time ({error})") from error
+
+
+def moment_of(text: str) -> datetime | None:
+    """A time in ISO 8601 in UTC, which it is in where it names no zone; None for another text."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+# --- a run ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -91,9 +247,6 @@ class RunFiles:
         return paired(self.place.name)[:200]
 
 
-Tables = Mapping[str, Sequence[Row] | pa.Table]
-
-
 @dataclass(frozen=True)
 class ImportedRun:
     """One run found in foreign files."""
@@ -119,6 +272,9 @@ class ImportedRun:
         except BaseException:
             shutil.rmtree(writer.directory, ignore_errors=True)
             raise
+
+
+# --- the report -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

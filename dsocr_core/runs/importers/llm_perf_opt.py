@@ -16,35 +16,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
-from dsocr_core.runs.importers.llm_perf_pages import (
-    PAGE_LIMIT,
-    Page,
-    join,
-    page_names,
-    page_of,
-    read_folder,
-    read_predictions,
-)
-from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
-from dsocr_core.runs.importers.reading import (
+from dsocr_core.runs.importers.imported import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
     TEXT_LIMIT,
     Fields,
+    ImportedRun,
+    Row,
+    RunFiles,
     as_json,
     as_yaml,
     file_time,
+    moment_of,
 )
+from dsocr_core.runs.importers.llm_perf_pages import (
+    Page,
+    has_link,
+    join,
+    read_gallery,
+    read_predictions,
+)
+from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range
 from dsocr_core.runs.record import RunRecord
 
@@ -69,8 +70,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 """Folders of each file of a run; the first that can be read is taken."""
 _LONG = ("predictions.jsonl", KERNEL_SUMMARY)
 _GALLERIES = ("torch_profiler/viz", "viz", f"{_WORKLOAD}/viz")
-_COMMON = frozenset({"env.json", "config.yaml", "inputs.yaml", "cmd.txt"})
-"""Files that others than runs have; any of the rest in the first of its folders makes a run."""
+_COMMON = ("env.json", "config.yaml", "inputs.yaml")
+"""Files that others than runs have, as `cmd.txt`; any of the rest in the first of its folders makes a run."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
 _INSIDE = frozenset(stage.value for stage in inside_prefill()) | {"vision"}
@@ -83,9 +84,9 @@ _GENERATED = re.compile(r"- Generated: (\S+)")
 
 def is_run(directory: Path) -> bool:
     """Tell whether a folder holds a run: a file that only a run has, or the three that every run has."""
-    marks = PLACES.keys() - _COMMON
+    marks = PLACES.keys() - {*_COMMON, "cmd.txt"}
     return any((directory / PLACES[name][0] / name).is_file() for name in marks) or all(
-        (directory / name).is_file() for name in ("env.json", "config.yaml", "inputs.yaml")
+        (directory / name).is_file() for name in _COMMON
     )
 
 
@@ -99,21 +100,24 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     config = _take(run, "config.yaml", as_yaml) or Fields(None)
     inputs = _take(run, "inputs.yaml", _inputs) or []
     metrics = _take(run, "metrics.json", _metrics)
-    summary = _take(run, "stakeholder_summary.md", read_summary) or Summary()
+    summary = _take(run, "stakeholder_summary.md", read_summary) or Summary({}, {})
     flops = _take(run, "static_compute.json", _flops) or []
     command = _take(run, "cmd.txt", _nsight_command)
     kernels = _take(run, KERNEL_SUMMARY, kernels_of)
     predictions, left_out = _take(run, "predictions.jsonl", read_predictions) or ([], [])
     for reason in left_out:
         run.skip(run.paths["predictions.jsonl"], reason)
-    kept: dict[str, bytes | Path] = {f"imported/{role}": file for role, file in run.paths.items()}
-    pages = join(predictions, _gallery(run))
-    kept |= {f"vendor/{role}": file for role, file in run.paths.items() if role not in PLACES}
+    known = {item["path"]: item for item in inputs}
+    of_pages = [path for path, item in known.items() if not _is_command(item)]
+    pages = join(predictions, read_gallery(run, _GALLERIES), of_pages)
+    files: dict[str, bytes | Path] = {
+        f"{'imported' if role in PLACES else 'vendor'}/{role}": file for role, file in run.paths.items()
+    }
     figures = metrics or summary  # the metrics are not rounded
     model, pipeline = _section(config, "model"), _section(config, "pipeline")
     preset, dtype, device = _preset(_section(model, "preprocess")), model.get("dtype"), config.get("device")
     tables = {
-        "readings": _readings(pages, inputs, preset),
+        "readings": [_reading(page, known.get(page["path"], {}), preset) for page in pages],
         "stage_timings": _timings(pages, figures),
         "stage_flops": flops,
         "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command, pipeline)),
@@ -124,8 +128,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     asked = any(_section(pipeline, tool).get("enable") is True for tool in ("nsys", "ncu"))
     traced = kernels is not None or any((run.place / tool).is_dir() for tool in ("nsys", "ncu"))
     created, note = _created(run.place, summary, command)
-    gpu = environment.get("gpu") or summary.device
-    versions = {name: value for name, value in environment.items() if name != "gpu"}
+    gpu = environment.pop("gpu", None) or summary.device
     workload = next((item["path"] for item in inputs if _is_command(item)), "")
     record = RunRecord(
         id=run.content_id("llm-perf-opt"),
@@ -136,7 +139,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
         engine="llm-perf-opt",
         device=device if isinstance(device, str) else None,
         gpu=gpu if isinstance(gpu, str) else None,
-        versions={name: value for name, value in versions.items() if isinstance(value, str) and value},
+        versions={name: value for name, value in environment.items() if isinstance(value, str) and value},
         dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None,
         attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
         preset=preset,
@@ -145,7 +148,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
         environment={"reported": figures.reported} if figures.reported else {},
         notes=" ".join(filter(None, (note, "" if kernels is None else shares_note(kernels)))) or None,
     )
-    return [ImportedRun(record, run.place, {name: rows for name, rows in tables.items() if rows}, kept)]
+    return [ImportedRun(record, run.place, {name: rows for name, rows in tables.items() if rows}, files)]
 
 
 def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | None:
@@ -153,7 +156,7 @@ def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | 
     taken: Parsed | None = None
     for folder in PLACES[role]:
         file = run.place / folder / role
-        if not (file.is_file() or file.is_symlink()) or _has_link(run.place, folder):
+        if not (file.is_file() or file.is_symlink()) or has_link(run.place, folder):
             continue
         if taken is not None:
             run.skip(file, f"the run has another {role}")
@@ -162,55 +165,25 @@ def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | 
     return taken
 
 
-def _has_link(directory: Path, place: str) -> bool:
-    """Tell whether a folder on the way from a directory to one below it is a link."""
-    ways = [PurePath(place), *PurePath(place).parents][:-1]
-    return any((directory / folder).is_symlink() for folder in ways)
-
-
-def _gallery(run: RunFiles) -> list[Page]:
-    galleries = [run.place / place for place in _GALLERIES if not _has_link(run.place, place)]
-    folders = [each for gallery in galleries if gallery.is_dir() for each in sorted(gallery.iterdir())]
-    shown = (
-        read_folder(run, folder)
-        for folder in folders[:PAGE_LIMIT]
-        if not folder.is_symlink() and (folder / "info.json").is_file()
-    )
-    return [page for page in shown if page is not None]
-
-
 # --- rows -------------------------------------------------------------------------------------------
 
 
-def _readings(pages: list[Page], inputs: list[dict[str, Any]], preset: str | None) -> list[Row]:
-    """A row a reading, then one for each input of which nothing else is known."""
-    known = {item["path"]: item for item in inputs}
-    read = {page["path"] for page in pages}
-    unread = [path for path, item in known.items() if path not in read and not _is_command(item)]
-    pages = [*pages, *map(page_of, unread)]
-    rows: list[Row] = []
-    for name, page in zip(page_names(page["path"] for page in pages), pages, strict=True):
-        times = [{"stage": of, "milliseconds": taken} for of, taken in page["times"].items()] or None
-        of_run = {"preset": preset, "backend": BACKEND, "page": name, "times": times}
-        rows.append({**page, **known.get(page["path"], {}), **of_run})
-    return rows
+def _reading(page: Page, item: Mapping[str, Any], preset: str | None) -> Row:
+    times = [{"stage": of, "milliseconds": taken} for of, taken in page["times"].items()] or None
+    return {**page, **item, "preset": preset, "backend": BACKEND, "times": times}
 
 
 def _timings(pages: list[Page], figures: Summary) -> list[Row]:
     """Each page's times, and the means and deviations that the run reports."""
-    names = page_names(page["path"] for page in pages)
-    found: list[tuple[str | None, str, Mapping[str, float | None]]] = [
-        (name, "page", page["times"]) for name, page in zip(names, pages, strict=True)
-    ]
+    found = [(page["page"], "page", *time) for page in pages for time in page["times"].items()]
     for of in ("mean", "std"):
-        found.append((None, of, {stage: spread[of] for stage, spread in figures.stages.items()}))
+        found += [(None, of, stage, spread[of]) for stage, spread in figures.stages.items()]
     return [
         {
             "page": page, "backend": BACKEND, "stage": stage, "milliseconds": taken,
             "inside_prefill": stage in _INSIDE, "aggregate": aggregate,
         }
-        for page, aggregate, times in found
-        for stage, taken in times.items()
+        for page, aggregate, stage, taken in found
         if taken is not None
     ]  # fmt: skip
 
@@ -254,9 +227,9 @@ def _flops(text: str) -> list[Row]:
 class Summary:
     """Summary of a run as a whole. Times in ms; a stage that it does not name was not measured."""
 
-    stages: Mapping[str, Spread] = field(default_factory=dict)
+    stages: Mapping[str, Spread]
     """By their stage names, `vision` among them where the note below the table gives it."""
-    reported: Mapping[str, Any] = field(default_factory=dict)
+    reported: Mapping[str, Any]
     """Figures of no table of the history: tokens, tokens_per_s, mfu by scope (0..1), peak_tflops."""
     generated: str | None = None
     """ISO 8601 time in UTC."""
@@ -272,46 +245,40 @@ class Summary:
 def _metrics(text: str) -> Summary:
     """The figures of a `metrics.json`. Raises InvalidFile."""
     data = as_json(text)
-    aggregates = data.object("aggregates")
-    stages, per_stage, dims = (
-        aggregates.object("stage_ms"), data.object("mfu_per_stage"), data.object("model_dims")
-    )  # fmt: skip
+    aggregates, mfu, dims = data.object("aggregates"), data.object("mfu_per_stage"), data.object("model_dims")
+    stages = aggregates.object("stage_ms")
 
-    def spread(of: Fields, name: str) -> Spread:
-        pair = {each: of.object(name).number(each) for each in ("mean", "std")}
-        if pair["mean"] is None:
-            raise InvalidFile(f"{name} has no mean")
-        return pair
+    def spreads(of: Fields, names: Mapping[str, str]) -> dict[str, Spread]:
+        found = {to: of.object(name) for name, to in names.items() if of.get(name) is not None}
+        pairs = {to: {each: pair.number(each) for each in ("mean", "std")} for to, pair in found.items()}
+        if without := [to for to, pair in pairs.items() if pair["mean"] is None]:
+            raise InvalidFile(f"{without[0]} has no mean")
+        return pairs
 
-    found = {stage: spread(aggregates, f"{stage}_ms") for stage in ("prefill", "decode")
-             if aggregates.get(f"{stage}_ms") is not None}  # fmt: skip
-    found |= {stage: spread(stages, stage) for stage in stages if stages[stage] is not None}
-    figures: dict[str, Any] = {
-        name: spread(aggregates, name) for name in ("tokens", "tokens_per_s") if name in aggregates
-    }
-    mfu = {"model-level": data.number("mfu_model_level")} | {
-        name: per_stage.number(name) for name in per_stage
-    }
-    figures["mfu"] = {scope: value for scope, value in mfu.items() if value}
+    found = spreads(aggregates, {"prefill_ms": "prefill", "decode_ms": "decode"})
+    figures: dict[str, Any] = spreads(aggregates, {"tokens": "tokens", "tokens_per_s": "tokens_per_s"})
+    scopes = {"model-level": data.number("mfu_model_level")} | {name: mfu.number(name) for name in mfu}
+    figures["mfu"] = {scope: value for scope, value in scopes.items() if value}
     figures["peak_tflops"] = data.number("peak_tflops")
     figures["model_dims"] = {name: dims.whole(name) for name in dims}
-    return Summary(found, figures)
+    return Summary(found | spreads(stages, {name: name for name in stages}), figures)
 
 
 def read_summary(text: str) -> Summary:
     """The figures of a `stakeholder_summary.md`. Raises InvalidFile for a cut or a contradiction."""
     sections = _sections(text)
-    if "Aggregates" not in sections or list(sections)[-1:] in ([], ["MFU"]) or "MFU" not in sections:
+    if "Aggregates" not in sections or "MFU" not in [*sections][:-1]:
         raise InvalidFile("cut short: no section 'Aggregates', or none that follows 'MFU'")
-    aggregates = {name: _spread(name, cells) for name, cells in sections["Aggregates"].items()}
-    timings = sections.get("Per-Stage Timings (ms)", {})
-    stages = {name: _spread(name, cells) for name, cells in timings.items()}
+    aggregates, stages = (
+        {name: _spread(name, cells) for name, cells in sections.get(section, {}).items()}
+        for section in ("Aggregates", "Per-Stage Timings (ms)")
+    )
     for stage in ("prefill", "decode"):
         overall = aggregates.get(f"{stage.capitalize()} ms")
         if overall is not None and stages.setdefault(stage, overall) != overall:
             raise InvalidFile(f"two times for {stage}: {stages[stage]['mean']} and {overall['mean']} ms")
     if vision := _VISION.search(text):
-        stages.setdefault("vision", _spread("vision", [vision[1], vision[2]]))
+        stages.setdefault("vision", _spread("vision", vision.groups()))
     environment = {name: cells[0] for name, cells in sections.get("Environment", {}).items()}
     peak = environment.get("Peak TFLOPs (est.)")
     mfu = {scope.lower(): _figure(cells[0], scope) for scope, cells in sections["MFU"].items()}
@@ -321,8 +288,10 @@ def read_summary(text: str) -> Summary:
         "peak_tflops": _figure(peak, "peak TFLOPs") if peak else None,
     }  # fmt: skip
     generated = _GENERATED.search(text)
-    made = None if generated is None else _moment(generated[1])
-    return Summary(stages, figures, made, environment.get("Device") or None)
+    moment = moment_of(generated[1]) if generated else None
+    if generated and moment is None:
+        raise InvalidFile(f"'{generated[1][:40]}' is not a time")
+    return Summary(stages, figures, moment.isoformat() if moment else None, environment.get("Device") or None)
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:
@@ -352,14 +321,6 @@ def _figure(cell: str, name: str) -> float:
     if not _NUMBER.fullmatch(cell):
         raise InvalidFile(f"{name[:40]}: '{cell[:40]}' is not a number")
     return float(cell)
-
-
-def _moment(text: str) -> str:
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
-    except (ValueError, OverflowError):
-        raise InvalidFile(f"'{text[:40]}' is not a time") from None
 
 
 # --- the record -------------------------------------------------------------------------------------

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.reading.artifacts import INFO, RESULT_IMAGE, RESULT_MMD, folder_key
-from dsocr_core.runs.importers.imported import Row, RunFiles
-from dsocr_core.runs.importers.reading import PICTURE_LIMIT, TEXT_LIMIT, Fields, as_json, as_text, digest
+from dsocr_core.runs.importers.imported import (
+    PICTURE_LIMIT,
+    TEXT_LIMIT,
+    Fields,
+    Row,
+    RunFiles,
+    as_json,
+    as_text,
+    digest,
+)
 
 STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
 PAGE_LIMIT = 100_000
 _NAME_DEPTH = 8
 """Folders of a path that a page's name may need; beyond, it is the whole path."""
 
-
 Page = dict[str, Any]
-"""One reading of one image as a row of `readings`: `path` as the run had it, text, tokens, boxes, `error`,
-and `times` in ms by their stage names; a stage that is missing was not timed.
+"""One reading of one image as a row of `readings`: `page`, its name; `path` as the run had it; text, tokens,
+boxes, `error`, and `times` in ms by their stage names; a stage that is missing was not timed.
 """
 
 
-def page_of(path: str, **more: Any) -> Page:
+def _page_of(path: str, **more: Any) -> Page:
     """A page of which nothing else is known."""
     return dict.fromkeys(("text_raw", "new_tokens", "error", "boxes")) | {"path": path, "times": {}} | more
 
@@ -34,7 +41,7 @@ def _page(data: Fields, image: str, times: Fields, suffix: str = "") -> Page:
     if (path := data.text(image)) is None:
         raise InvalidFile("names no image")
     found = {stage: times.number(f"{stage}{suffix}") for stage in STAGES}
-    return page_of(
+    return _page_of(
         path,
         text_raw=data.text("text_raw"),
         new_tokens=data.whole("tokens") or None,
@@ -72,9 +79,28 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
     return pages, left_out
 
 
-def read_folder(run: RunFiles, folder: Path) -> Page | None:
+def has_link(directory: Path, place: str) -> bool:
+    """Tell whether a folder on the way from a directory to one below it is a link."""
+    ways = [PurePath(place), *PurePath(place).parents][:-1]
+    return any((directory / folder).is_symlink() for folder in ways)
+
+
+def read_gallery(run: RunFiles, places: Sequence[str]) -> list[Page]:
+    """The pages in the folders of these places."""
+    galleries = [run.place / place for place in places if not has_link(run.place, place)]
+    folders = [each for gallery in galleries if gallery.is_dir() for each in sorted(gallery.iterdir())]
+    whole = [each for each in folders[:PAGE_LIMIT] if not each.is_symlink() and (each / INFO).is_file()]
+    return [page for folder in whole if (page := _shown(run, folder)) is not None]
+
+
+def _shown(run: RunFiles, folder: Path) -> Page | None:
     """A page of the gallery, its files taken as `viz/<md5>/`; None where it is refused."""
-    page = run.take(str(folder), info := folder / INFO, _shown, TEXT_LIMIT)
+
+    def parsed(text: str) -> Page:
+        data = as_json(text)
+        return _page(data, "source_image", data.object("timings_ms"))
+
+    page = run.take(str(folder), info := folder / INFO, parsed, TEXT_LIMIT)
     if page is None:
         return None
     # Theirs is the MD5 of the image's path.
@@ -98,11 +124,6 @@ def read_folder(run: RunFiles, folder: Path) -> Page | None:
     return page
 
 
-def _shown(text: str) -> Page:
-    data = as_json(text)
-    return _page(data, "source_image", data.object("timings_ms"))
-
-
 def _digest_of_picture(file: Path, is_crop: bool) -> str:
     """The digest of what the published `save_results` writes for a page. Raises InvalidFile."""
     if is_crop and not re.fullmatch(r"\d{1,6}\.jpg", file.name):
@@ -115,10 +136,11 @@ def _digest_of_picture(file: Path, is_crop: bool) -> str:
     return digest(content)
 
 
-def join(predictions: list[Page], shown: Iterable[Page]) -> list[Page]:
-    """Every reading once: a page of the gallery is the last prediction of its image with its text.
+def join(predictions: list[Page], shown: Iterable[Page], inputs: Iterable[str]) -> list[Page]:
+    """Every reading once, named: a page of the gallery is the last prediction of its image with its text.
 
-    A run that cycles over its images reads some of them again, but keeps one folder for each.
+    A run that cycles over its images reads some of them again, but keeps one folder for each. An input that
+    was not read is a page of which nothing else is known.
     """
     pages = list(predictions)
     places = {(page["path"], page["text_raw"]): place for place, page in enumerate(pages)}
@@ -130,17 +152,19 @@ def join(predictions: list[Page], shown: Iterable[Page]) -> list[Page]:
         page = pages[place]
         error, times = page["error"] or each["error"], {**each["times"], **page["times"]}
         pages[place] = each | {"new_tokens": page["new_tokens"], "error": error, "times": times}
-    return pages
+    read = {page["path"] for page in pages}
+    pages += [_page_of(path) for path in inputs if path not in read]
+    names = page_names([page["path"] for page in pages])
+    return [page | {"page": name} for page, name in zip(pages, names, strict=True)]
 
 
-def page_names(images: Iterable[str]) -> list[str]:
+def page_names(images: Sequence[str]) -> list[str]:
     """A name for each image: its file name, longer where two would be equal; its second reading is
     `name (2)`.
 
     The name pairs the page with the same page of other runs, so it does not hold the folder of a machine
     unless it must.
     """
-    images = list(images)
     parts = {image: _parts(image) for image in images}
     names: dict[str, str] = {}
     for depth in range(1, _NAME_DEPTH + 1):

@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
-from dsocr_core.runs.importers.reading import (
+from dsocr_core.runs.importers.imported import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
     TEXT_LIMIT,
     Fields,
+    ImportedRun,
+    RunFiles,
     as_yaml,
     file_time,
+    moment_of,
 )
 from dsocr_core.runs.importers.stages import stage_of_range
-from dsocr_core.runs.importers.tables import (
-    NCU,
-    NCU_RAW,
-    NCU_SUMMARY,
-    Table,
-    figures,
-    find_tables,
-)
+from dsocr_core.runs.importers.tables import NCU, NCU_RAW, NCU_SUMMARY, Table, figures, find_tables, refuse
 from dsocr_core.runs.record import RunRecord
 
 DETAILS = "ncu.details.csv"
@@ -53,8 +46,8 @@ _RULE = {
 }  # fmt: skip
 _NAMES = {**_LAUNCH, **_METRIC, **_RULE}
 _OF_SUMMARY = {"average": "text", "invocations": "invocations"}
-_NO_METRIC = frozenset({"process name", "host name", "kernel time", "context", "stream"})
-_RANGES = ("Push/Pop_Range", "Start/Stop_Range")
+_NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", "stage", *_NAMES.values()}
+_RANGES = r"Push/Pop_Range|Start/Stop_Range"
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
 _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
 
@@ -83,41 +76,30 @@ class Launches:
     def count(self) -> str:
         """Count, in words."""
         names, number = self.launches["kernel"].nunique(), len(self.launches)
-        launched = "1 launch" if number == 1 else f"{number:,} launches"
-        return f"{launched} of {names:,} kernel{'s' if names != 1 else ''}"
+        return f"{number:,} launch{'es' * (number != 1)} of {names:,} kernel{'s' * (names != 1)}"
 
 
-def launches_of(text: str) -> Launches:
-    """The launches of the one table of Nsight Compute in a text. Raises InvalidFile."""
-    return read_launches(_only([table for table in find_tables(text)[0] if table.report in NCU]))
-
-
-def _only(tables: Sequence[Table]) -> Sequence[Table]:
-    if len(tables) != 1:
+def launches_of(found: Sequence[Table]) -> Launches:
+    """The launches of the one table of Nsight Compute among those of a file. Raises InvalidFile."""
+    if len(tables := [table for table in found if table.report in NCU]) != 1:
         raise InvalidFile(f"it has {len(tables)} tables of Nsight Compute: give each a file of its own")
-    return tables
+    return _launches(tables)
 
 
-def read_launches(tables: Sequence[Table]) -> Launches:
+def _launches(tables: Sequence[Table]) -> Launches:
     """The launches of one measurement from all of its tables. Raises InvalidFile, which names the row."""
     cells = pd.concat([_long(table) for table in tables])
-    for number, identity, kernel in zip(cells.index, cells["id"], cells["kernel"], strict=True):
-        if not re.fullmatch(r"[0-9]{1,9}", identity or ""):
-            raise InvalidFile(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
-        if not kernel:
-            raise InvalidFile(f"row {number} names no kernel")
     cells = cells.astype(object).where(cells.notna() & (cells != ""), None)
-    cells = cells.assign(id=cells["id"].astype(int), process=cells["process"].fillna(""))
+    ids = cells["id"].fillna("")
+    refuse(~ids.str.fullmatch(r"[0-9]{1,9}"), "row {}: '{:.40}' is no launch's ID", ids)
+    refuse(cells["kernel"].isna(), "row {} names no kernel")
+    refuse(cells[["metric", "rule", "section"]].isna().all(axis=1), "row {} has no metric and no rule")
+    cells = cells.assign(id=ids.astype(int), process=cells["process"].fillna(""))
     first = cells.drop_duplicates(_KEY)
     other = cells.duplicated(_KEY) & ~cells.duplicated([*_KEY, "kernel"])
-    if other.any():
-        raise InvalidFile(
-            f"row {cells.index[other][0]}: launch {cells.loc[other, 'id'].iloc[0]} is another kernel above"
-        )
+    refuse(other, "row {}: launch {} is another kernel above", cells["id"])
     rules = cells[cells["metric"].isna() & cells["rule"].notna() & cells["said"].notna()]
     rules = rules[[*_KEY, "section", *_RULE.values()]].rename(columns={"said": "text"}).drop_duplicates()
-    if len(empty := cells[cells[["metric", "rule", "section"]].isna().all(axis=1)]):
-        raise InvalidFile(f"row {empty.index[0]} has no metric and no rule")
     metrics = _metrics(cells.loc[cells["metric"].notna(), [*_KEY, *_METRIC.values()]])
     if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
         raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
@@ -135,23 +117,19 @@ def _long(table: Table) -> pd.DataFrame:
     """A table as the details page has it, a row a metric or a rule, with the stage of its launch."""
     names = _NAMES | (_OF_SUMMARY if table.report == NCU_SUMMARY else {})
     rows = table.rows.rename(columns=lambda name: names.get(name.lower(), name)).assign(stage=None)
-    if ranges := [name for name in table.rows if any(word in name for word in _RANGES)]:
+    if ranges := [name for name in table.rows if re.search(_RANGES, name)]:
         joined = rows[ranges].fillna("").agg(" ".join, axis=1)
         rows["stage"] = joined.map({each: _stage(each) for each in joined.unique()})
     rows = rows.reindex(columns=[*dict.fromkeys([*_LAUNCH.values(), *rows.columns])])
     if table.report == NCU_RAW:
         units, rows = rows.iloc[0], rows.iloc[1:]
-        if units["id"] or units["kernel"]:
-            raise InvalidFile(f"row {units.name} has no units")
-        if rows.empty:
-            raise InvalidFile("no kernel follows the units")
-        known = {*_NO_METRIC, *_NAMES.values(), "stage"}
-        metrics = [name for name in rows if name not in ranges and name.lower() not in known]
+        if units["id"] or units["kernel"] or rows.empty:
+            raise InvalidFile(f"row {units.name} has no units, or no kernel follows it")
+        metrics = [name for name in rows if name not in ranges and name.lower() not in _NO_METRIC]
         rows = rows.melt([*_LAUNCH.values(), "stage"], metrics, "metric", "text", ignore_index=False)
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)
-    elif len(short := rows[rows["text"].isna()]):
-        raise InvalidFile(f"not whole: row {short.index[0]} has no value")
+    refuse(rows["text"].isna(), "not whole: row {} has no value")
     if table.report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
         shapes = rows.groupby(["process", "kernel", "block", "grid"], sort=False, dropna=False)
         rows["id"] = shapes.ngroup().astype(str)
@@ -170,22 +148,14 @@ def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
     """Each metric once. Raises InvalidFile for one with two values; one in two units is two metrics."""
     cells = cells.assign(text=cells["text"].fillna("")).drop_duplicates()
     name = [*_KEY, "section", "metric"]
-    for row in cells[cells.duplicated([*name, "unit"])].itertuples():
-        above = cells[(cells["metric"] == row.metric) & (cells["id"] == row.id)]["text"].iloc[0]
-        raise InvalidFile(
-            f"row {row.Index}: {row.metric[:80]} of launch {row.id} is {row.text[:40]}, above {above[:40]}"
-        )
+    above = cells.groupby(["id", "metric"])["text"].transform("first")
+    said = [cells["metric"].str[:80], cells["id"], cells["text"], above]
+    refuse(cells.duplicated([*name, "unit"]), "row {}: {} of launch {} is {:.40}, above {:.40}", *said)
     with_unit = cells["metric"] + " (" + cells["unit"].fillna("") + ")"
     return cells.assign(metric=cells["metric"].mask(cells.duplicated(name), with_unit))
 
 
-# --- runs -------------------------------------------------------------------------------------------
-
-
-def read_table(files: RunFiles, tables: Sequence[Table]) -> ImportedRun:
-    """A table that lies by itself. Raises InvalidFile."""
-    found = read_launches(_only(tables))
-    return files.profile("ncu", f"Nsight Compute, {found.count()} in {files.name}.", found.tables())
+# --- folders ----------------------------------------------------------------------------------------
 
 
 def is_profile(directory: Path) -> bool:
@@ -195,8 +165,7 @@ def is_profile(directory: Path) -> bool:
 
 def read_profile(files: RunFiles) -> list[ImportedRun]:
     """The kernels' folders of a folder as one run, in their order. Raises InvalidFile for none of use."""
-    directory = files.place
-    folders = _kernel_folders(directory) or [directory]
+    folders = _kernel_folders(files.place) or [files.place]
     for folder in folders[KERNEL_LIMIT:]:
         files.skip(folder, f"more than {KERNEL_LIMIT:,} kernels")
     digests: dict[str, str] = {}
@@ -221,23 +190,24 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
         for part in ("launches", "metrics", "rules")
     )
     launches = Launches(*parts)
-    command = directory / "command.yaml"
+    command = files.place / "command.yaml"
     data = files.take("command", command, as_yaml, TEXT_LIMIT) if command.exists() else None
     data = data or Fields(None)
     words, sections = (data.get(name) for name in ("launch_command", "sections"))
-    line = " ".join(map(str, words))[:4000] if isinstance(words, list) else None
-    created = _moment(str(data.get("timestamp")))
+    moment = moment_of(str(data.get("timestamp")))
     notes = f"Nsight Compute, {launches.count()}."
     if isinstance(sections, list) and sections:
         notes += f" Sections: {', '.join(str(name)[:80] for name in sections[:40])}."
     first = folders[0] / DETAILS
     files.digests = digests
     record = RunRecord(
-        id=files.content_id("ncu"), source="ncu",
-        created=created or file_time(first if first.exists() else first.parent),
-        command=line, profiled=True, notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
+        id=files.content_id("ncu"), source="ncu", profiled=True,
+        created=moment.isoformat(timespec="seconds") if moment else
+        file_time(first if first.exists() else first.parent),
+        command=" ".join(map(str, words))[:4000] if isinstance(words, list) else None,
+        notes=notes if moment else f"{notes} {FILE_TIME_NOTE}",
     )  # fmt: skip
-    return [ImportedRun(record, directory, launches.tables())]
+    return [ImportedRun(record, files.place, launches.tables())]
 
 
 def _kernel(files: RunFiles, folder: Path) -> Launches | None:
@@ -247,7 +217,7 @@ def _kernel(files: RunFiles, folder: Path) -> Launches | None:
 
     def with_table(text: str) -> Launches:
         more = [table for table in find_tables(text)[0] if table.report in NCU]
-        found = read_launches([*tables, *more])
+        found = _launches([*tables, *more])
         tables.extend(more)
         return found
 
@@ -256,14 +226,6 @@ def _kernel(files: RunFiles, folder: Path) -> Launches | None:
     if launched is not None and not (folder / DETAILS).exists():
         files.skip(folder / DETAILS, "not there; the sections' own files are taken")
     return launched
-
-
-def _moment(text: str) -> str | None:
-    with suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return moment.astimezone(UTC).isoformat(timespec="seconds")
-    return None
 
 
 def _kernel_folders(directory: Path) -> list[Path]:
@@ -278,8 +240,5 @@ def _tables_of(folder: Path) -> list[Path]:
     """The tables of a kernel's folder, the one with everything first."""
     if not _KERNEL_FOLDER.fullmatch(folder.name):
         return []
-    try:
-        files = [path for path in folder.glob("ncu.*.csv") if not path.is_symlink()]
-    except OSError:
-        return []
+    files = [path for path in folder.glob("ncu.*.csv") if not path.is_symlink()]
     return sorted(files, key=lambda path: (path.name != DETAILS, path.name))

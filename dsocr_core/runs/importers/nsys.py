@@ -1,13 +1,22 @@
-"""Nsight Systems: tables that `nsys stats --format csv` writes, of 2020 to 2026, one or several in a file.
+"""Nsight Systems: tables of `nsys stats --format csv`, of 2020 to 2026, and the database of `nsys export`.
 
 Every time in them carries the profiler's overhead, so whatever holds one is a profiled run. A table is taken
-whole or not at all: a row whose average is not its total over its instances has nothing to give.
+whole or not at all: a row whose average is not its total over its instances has nothing to give. In the
+database a kernel belongs to the innermost stage whose NVTX range was open on the thread that launched it, and
+a stage takes from the first start to the last end of what its range had the device do, graphs and copies
+too: the host only queues it. The file is opened without writing, its schema is not trusted, and what takes
+too long is ended.
 """
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -15,9 +24,17 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
 from dsocr_core.models.family import all_stages
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
-from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range, summed, timing_rows
-from dsocr_core.runs.importers.tables import Table, figures, find_tables
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
+from dsocr_core.runs.importers.stages import (
+    RANGE,
+    by_stage,
+    kernel_rows,
+    profile_tables,
+    stage_of_range,
+    summed,
+    timing_rows,
+)
+from dsocr_core.runs.importers.tables import Table, figures, find_tables, refuse
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
@@ -37,6 +54,22 @@ _CALLS = ("cuda_api_sum",)
 """Reports by what they hold; of those with the same the first is taken."""
 _HOST_CALL = r"cu[A-Z]|cuda[A-Z]"
 
+FILE_LIMIT = 8 * 1024**3
+SECONDS = 120.0
+RANGE_LIMIT, KERNEL_LIMIT = 1_000_000, 5_000_000
+_KERNEL, _NVTX, _RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
+_WORK = (_KERNEL, *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("GRAPH_TRACE", "MEMCPY", "MEMSET")))
+_NAME_LIMIT = 4_000
+_STEPS = 100_000
+"""Steps of SQLite's machine between two looks at the clock."""
+_THREAD = (1 << 24) - 1
+"""The bits of a thread in nsys' number of a thread; the others say the process."""
+_LAUNCH = np.dtype([(name, "i8") for name in ("name", "start", "end", "thread", "moment")])
+"""`name` is a number among the strings; -1 is not known."""
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
 
 def read_tables(
     files: RunFiles, content: bytes, tables: Sequence[Table], unread: Sequence[str]
@@ -46,40 +79,38 @@ def read_tables(
     `unread` are the names of further reports in the file.
     """
     # osrt_sum and syscall_sum, which stand in a file of all reports, have the columns of cuda_api_sum.
-    of_system = [table for table in tables if table.report in _CALLS and not _is_host(table).any()]
-    of = _by_report([table for table in tables if not any(table is each for each in of_system)])
-    kernels, ranges, calls = (
-        next((of[name] for name in names if name in of), None) for names in (_KERNELS, _RANGES, _CALLS)
-    )
-    found = _kernels(kernels) if kernels else None
+    of_system = {id(table) for table in tables if table.report in _CALLS and not _is_host(table).any()}
+    of = _by_report([table for table in tables if id(table) not in of_system])
+    kernels, ranges, calls = (_first(of, names) for names in (_KERNELS, _RANGES, _CALLS))
+    found = _kernels(kernels) if kernels else pd.DataFrame()
     stages, other_ranges = _stages(ranges) if ranges else ([], "")
-    rows = {
-        "kernels": [] if found is None else kernel_rows(found),
-        "timings": stages,
-        "reported": _calls(calls) if calls else [],
-    }
+    rows = {"kernels": kernel_rows(found), "timings": stages, "reported": _calls(calls) if calls else []}
     taken = [table.report for table in (kernels, ranges, calls) if table]
-    left_out = [*unread, *(report for report in of if report not in taken)]
-    left_out += ["osrt_sum"] if of_system and "osrt_sum" not in left_out else []
+    left_out = [*dict.fromkeys([*unread, *of, *(["osrt_sum"] if of_system else [])])]
+    left_out = [report for report in left_out if report not in taken]
     if not any(rows.values()):
         raise InvalidFile(
             other_ranges
             or f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
         )
     notes = [f"Nsight Systems ({', '.join(each for each in of if each in taken)}) in {files.name}."]
-    notes += [other_ranges, "" if found is None else shares_note(found)]
+    notes += [other_ranges, shares_note(found)]
     notes += [f"Not taken of it: {', '.join(left_out)[:300]}."] if left_out else []
-    tables_found = {name: each for name, each in rows.items() if each}
-    run = files.profile("nsys", " ".join(filter(None, notes)), tables_found)
+    run = files.profile(
+        "nsys", " ".join(filter(None, notes)), {of: each for of, each in rows.items() if each}
+    )
     return replace(run, files={f"imported/{KERNEL_SUMMARY}": content})
 
 
 def kernels_of(text: str) -> pd.DataFrame:
     """The kernels of a summary's text in its order. Raises InvalidFile."""
-    of = _by_report(find_tables(text)[0])
-    if (table := next((of[name] for name in _KERNELS if name in of), None)) is not None:
-        return _kernels(table)
-    raise InvalidFile("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
+    if (table := _first(_by_report(find_tables(text)[0]), _KERNELS)) is None:
+        raise InvalidFile("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
+    return _kernels(table)
+
+
+def _first(of: dict[str, Table], names: Sequence[str]) -> Table | None:
+    return next((of[name] for name in names if name in of), None)
 
 
 def _by_report(found: Sequence[Table]) -> dict[str, Table]:
@@ -98,53 +129,41 @@ def _is_host(calls: Table) -> pd.Series:
     return calls.rows["name"].str.match(_HOST_CALL)
 
 
-# --- rows -------------------------------------------------------------------------------------------
-
-
 def _figures(table: Table, name: str) -> pd.DataFrame:
     """The names of a table, its times in ns, instances and shares, by line. Raises InvalidFile."""
     texts = table.rows[[column for column in _COLUMNS if column in table.rows]]
-    long = texts.melt(ignore_index=False)
-    units = long["variable"].map({"time": "%", "instances": "count", "calls": "count"})
-    plain = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
-    plain = pd.DataFrame(plain, texts.index, texts.columns).rename(columns=_COLUMNS)
-    texts = texts.rename(columns=_COLUMNS)
+    worth = pd.Series({_COLUMNS[column]: _NS.get(table.units.get(column, ""), np.nan) for column in texts})
     usual = next((_NS[unit] for unit in table.units.values() if unit in _NS), 1.0)
-    worth = {to: _NS.get(table.units.get(column, ""), usual) for column, to in _TIMES.items() if to in texts}
+    worth = worth.fillna(usual).where(worth.index.isin(_TIMES.values()), 1.0)
+    texts = texts.rename(columns=_COLUMNS)
+    long = texts.melt(ignore_index=False)
+    units = long["variable"].map({"time_percent": "%", "instances": "count"})
+    plain = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
+    plain = pd.DataFrame(plain, texts.index, texts.columns)
     found = plain.apply(pd.to_numeric, errors="coerce")
+    last_digit = plain.apply(lambda cells: 10.0 ** -cells.str.partition(".")[2].str.len()) * worth
     for column in found:
         wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
-        _refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
-    printed = plain.apply(lambda cells: 10.0 ** -cells.str.partition(".")[2].str.len())
-    """Worth of one in the last digit."""
-    for column, factor in worth.items():
-        found[column], printed[column] = found[column] * factor, printed[column] * factor
-    if "took" in found:
-        _refuse(found["took"].isna(), "row {} has no time")
-    else:
-        total, instances = found["total_ns"], found["instances"]
-        _refuse(total.isna(), "row {} has no total time")
-        is_count = (instances % 1 == 0) & (instances <= 1e15)
-        _refuse(~is_count, "row {}: '{:.40}' is not a whole number", texts["instances"])
-        _refuse(instances < 1, "row {}: a kernel that ran {:.40} times", texts["instances"])
-        if "avg_ns" in found:
-            bound = np.maximum(printed["avg_ns"] + printed["total_ns"] / instances, 1e-6 * total / instances)
-            off = (found["avg_ns"] - total / instances).abs() > bound
-            said = [texts[column] for column in ("avg_ns", "total_ns", "instances")]
-            _refuse(off, "row {}: the average {} is not {} over {}", *said)
-        if "time_percent" in found:
-            _refuse(found["time_percent"] > 100, "row {}: {}% of the time", texts["time_percent"])
-        found["instances"] = instances.astype("int64")
+        refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
+    found *= worth
     found["name"] = table.rows[name]
-    _refuse(found["name"] == "", "row {} has no name")
-    return found
-
-
-def _refuse(wrong: pd.Series, reason: str, *cells: pd.Series) -> None:
-    """Raises InvalidFile for the first line that is wrong, with what its cells say."""
-    if wrong.any():
-        line = wrong.index[wrong][0]
-        raise InvalidFile(reason.format(line, *(column[line] for column in cells)))
+    refuse(found["name"] == "", "row {} has no name")
+    refuse(found["took" if "took" in found else "total_ns"].isna(), "row {} has no time")
+    if "took" in found:
+        return found
+    total, instances = found["total_ns"], found["instances"]
+    is_count = (instances % 1 == 0) & instances.between(1, 1e15)
+    refuse(~is_count, "row {}: '{:.40}' instances: not a whole number of 1 and more", texts["instances"])
+    if "avg_ns" in found:
+        bound = np.maximum(
+            last_digit["avg_ns"] + last_digit["total_ns"] / instances, 1e-6 * total / instances
+        )
+        off = (found["avg_ns"] - total / instances).abs() > bound
+        said = [texts[column] for column in ("avg_ns", "total_ns", "instances")]
+        refuse(off, "row {}: the average {} is not {} over {}", *said)
+    if "time_percent" in found:
+        refuse(found["time_percent"] > 100, "row {}: {}% of the time", texts["time_percent"])
+    return found.astype({"instances": "int64"})
 
 
 def _kernels(table: Table) -> pd.DataFrame:
@@ -186,7 +205,7 @@ def _stages(table: Table) -> tuple[list[Row], str]:
 
 def _calls(table: Table) -> list[Row]:
     """Calls of the host, how often and how long each, as `reported` has them."""
-    _refuse(~_is_host(table), "row {}: {:.40} is no call of CUDA", table.rows["name"])
+    refuse(~_is_host(table), "row {}: {:.40} is no call of CUDA", table.rows["name"])
     found = _figures(table, "name")
     rows: list[Row] = []
     for name, total, count in zip(found["name"], found["total_ns"], found["instances"], strict=True):
@@ -202,3 +221,120 @@ def shares_note(found: pd.DataFrame) -> str:
     if shares.empty or shares.isna().any() or abs(100 - shares.sum()) <= 0.05 * len(found) + 0.1:
         return ""
     return f"The kernels' shares add up to {shares.sum():.1f}%: the list is not whole."
+
+
+# --- the database -----------------------------------------------------------------------------------
+
+
+def read_database(files: RunFiles) -> list[ImportedRun]:
+    """The kernels and stages of an export as a run. Raises InvalidFile."""
+    size = files.place.stat().st_size
+    if size > FILE_LIMIT:
+        raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
+    try:
+        with closing(_opened(files.place)) as database:
+            ranges = pd.DataFrame(_ranges(database), columns=[*RANGE])
+            work = pd.concat({table: _launches(database, table) for table in _WORK})
+            strings = _strings(database, set(work["name"]))
+            gpu = _gpu(database)
+    except sqlite3.OperationalError as error:
+        why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else paired(str(error))[:200]
+        raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
+    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+        raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
+    if (work["start"] > work["end"]).any():
+        raise InvalidFile("a kernel that ended before it began")
+    stages, on_device = by_stage(work, ranges)
+    work["stage"], work["took"] = stages, (work["end"] - work["start"]).astype(float)
+    kernels = work[work.index.get_level_values(0) == _KERNEL]
+    kernels = kernels.assign(name=kernels["name"].map(strings).fillna("not known").astype(object))
+    rows = profile_tables(BACKEND, kernels, ranges, on_device)
+    if not rows:
+        raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
+    files.digests["export.sqlite"] = digest(files.place)
+    return [files.profile("nsys", f"Nsight Systems, database {files.name}.", rows, gpu=gpu)]
+
+
+def _opened(file: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True)
+    until = time.monotonic() + SECONDS
+    database.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+    database.text_factory = lambda content: content.decode("utf-8", "replace")
+    database.execute("PRAGMA trusted_schema=OFF")
+    database.execute("PRAGMA cell_size_check=ON")
+    if not _columns(database, _KERNEL) and not _columns(database, _NVTX):
+        raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
+    return database
+
+
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    """The columns of a table, none where it is not there; a view of its name is none."""
+    real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    if database.execute(real, (table,)).fetchone() is None:
+        return set()
+    return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
+
+
+def _ranges(database: sqlite3.Connection) -> list[tuple[int, int, int, str]]:
+    ranges: list[tuple[int, int, int, str]] = []
+    columns = _columns(database, _NVTX)
+    if not {"start", "end", "globalTid"} <= columns:
+        return ranges
+    texts, join = ["event.text"] if "text" in columns else [], ""
+    if "textId" in columns and {"id", "value"} <= _columns(database, "StringIds"):
+        texts.append("string.value")
+        join = "LEFT JOIN StringIds AS string ON string.id = event.textId"
+    rows = database.execute(
+        f'SELECT globalTid, start, "end", COALESCE({", ".join([*texts, "NULL", "NULL"])}) '
+        f'FROM {_NVTX} AS event {join} WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
+    )
+    for count, (thread, start, end, text) in enumerate(rows):
+        if count > RANGE_LIMIT:
+            raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges")
+        if (stage := stage_of_range(str(text)[:200])) is not None:
+            ranges.append((int(thread), int(start), int(end), stage.value))
+    return ranges
+
+
+def _launches(database: sqlite3.Connection, table: str) -> pd.DataFrame:
+    """Work of the device: name, start, end, and the thread and moment of its launch."""
+    columns = _columns(database, table)
+    if not {"start", "end"} <= columns:
+        return pd.DataFrame(np.empty(0, _LAUNCH))
+    name = next((each for each in ("demangledName", "shortName") if each in columns), "NULL")
+    launched, join = "-1, -1", ""
+    if {"correlationId", "globalTid", "start"} <= _columns(database, _RUNTIME) and "correlationId" in columns:
+        launched = "COALESCE(call.globalTid, -1), COALESCE(call.start, -1)"
+        process = f"globalTid & ~{_THREAD}" if "globalPid" in columns else "NULL"
+        # A launch may stand twice, as a call of the runtime and of the driver.
+        join = (
+            f"LEFT JOIN (SELECT correlationId, {process} AS process, globalTid, MIN(start) AS start FROM "
+            f"{_RUNTIME} GROUP BY correlationId, {process}) AS call ON call.correlationId = "
+            "work.correlationId " + ("AND call.process = work.globalPid" if "globalPid" in columns else "")
+        )
+    rows = database.execute(
+        f'SELECT COALESCE({name}, -1), work.start, work."end", {launched} FROM {table} AS work {join} '
+        f"LIMIT {KERNEL_LIMIT + 1}"
+    )
+    try:
+        found = pd.DataFrame(np.fromiter(rows, _LAUNCH))
+    except (TypeError, ValueError) as error:
+        raise InvalidFile("a kernel without times, or with a name that is no number") from error
+    if len(found) > KERNEL_LIMIT:
+        raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
+    return found
+
+
+def _strings(database: sqlite3.Connection, numbers: set[int]) -> dict[int, str]:
+    if not {"id", "value"} <= _columns(database, "StringIds"):
+        return {}
+    rows = database.execute("SELECT id, value FROM StringIds")
+    return {number: str(text)[:_NAME_LIMIT] for number, text in rows if number in numbers and text}
+
+
+def _gpu(database: sqlite3.Connection) -> str | None:
+    """The one GPU of the machine; None where there are several, or none is named."""
+    if "name" not in _columns(database, "TARGET_INFO_GPU"):
+        return None
+    names = {str(name)[:200] for (name,) in database.execute("SELECT name FROM TARGET_INFO_GPU LIMIT 64")}
+    return names.pop() if len(names) == 1 else None

@@ -1,9 +1,15 @@
-"""Runs of this project: directories of a history, those that `--out` names, outputs of a cluster."""
+"""Runs of this project: directories of a history or of `--out`, outputs of a cluster, zip archives."""
 
 from __future__ import annotations
 
+import calendar
+import errno
 import os
-from collections.abc import Collection
+import stat
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -13,10 +19,11 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.sanitise import paired
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
-from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
-from dsocr_core.runs.importers.reading import MIB, PICTURE_LIMIT
+from dsocr_core.runs.importers.imported import MIB, PICTURE_LIMIT, ImportedRun, RunFiles, Skipped
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.rows import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
@@ -25,12 +32,17 @@ from dsocr_core.runs.sharded import COMPLETE, RUN, ShardedRun, readings_table
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DOCUMENT = "run.json"
+DEPTH_LIMIT = 24
 MOST_PAGES = 200_000
 """Pages of a cluster's output: its readings are held in memory while they are written."""
-_ROW_LIMIT, _TABLE_BYTES, _FILE_LIMIT = 500_000, 512 * MIB, 100_000
-_BATCH_ROWS = 64
+_ROW_LIMIT, _TABLE_BYTES, _FILE_LIMIT, _BATCH_ROWS = 500_000, 512 * MIB, 100_000, 64
+_ENTRY_LIMIT, _BYTES_LIMIT, _FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
 _MADE = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
 _ERRORS = (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError, pa.ArrowException)
+_OF_THE_ENTRY = (
+    None, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EILSEQ
+)  # fmt: skip
+"""Errors of writing that an entry's own name brings about; others are the machine's."""
 
 
 def is_own_run(directory: Path) -> bool:
@@ -38,10 +50,9 @@ def is_own_run(directory: Path) -> bool:
 
 
 def read_own_run(run: RunFiles) -> list[ImportedRun]:
-    """The run in a directory with a `run.json`.
+    """The run in a directory with a `run.json`, whole or not at all. Raises InvalidFile.
 
-    Unlike foreign runs it is taken whole or not at all: a run is immutable. What `SHA256SUMS` lists is held
-    against it, and nothing else is part of the run. Raises InvalidFile.
+    What `SHA256SUMS` lists is held against it, and nothing else is part of the run.
     """
     directory = run.place
     if is_begun(directory):
@@ -52,8 +63,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
         checksums = read_checksums(directory)
         verify(directory, checksums or {}, checksums or ())
         record = RunRecord.from_json(document)
-        listed = document.get("tables")
-        if not isinstance(listed, dict):
+        if not isinstance(listed := document.get("tables"), dict):
             raise InvalidFile("does not say which tables it has")
         tables = {name: _table(directory, name, count, record.id) for name, count in listed.items()}
     except _ERRORS as error:
@@ -85,11 +95,9 @@ def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
     columns, metadata = file.schema_arrow.names, file.metadata
     if len(set(columns)) < len(columns):
         raise InvalidFile(f"{name} has a column twice")
-    stated = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    if stated > _TABLE_BYTES or metadata.num_rows > _ROW_LIMIT:
-        raise InvalidFile(f"{name} has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
-    batches = []
-    left = _TABLE_BYTES
+    if metadata.num_rows > _ROW_LIMIT:
+        raise InvalidFile(f"{name} has more than {_ROW_LIMIT:,} rows")
+    batches, left = [], _TABLE_BYTES
     for batch in file.iter_batches(batch_size=_BATCH_ROWS):
         if (left := left - batch.nbytes) < 0:
             raise InvalidFile(f"{name} holds more than {_TABLE_BYTES:,} bytes")
@@ -128,10 +136,6 @@ def take_sharded_run(location: str, root: Path) -> str:
     return found.record.id
 
 
-def read_sharded(run: RunFiles) -> list[ImportedRun]:
-    return [read_sharded_run(str(run.place))]
-
-
 def read_sharded_run(location: str) -> ImportedRun:
     """The run of a complete output, its pages named by their path in the common folder.
 
@@ -162,3 +166,76 @@ def read_sharded_run(location: str) -> ImportedRun:
     backend = pc.fill_null(readings["backend"], next(iter(record.backends), "unknown"))
     readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
     return ImportedRun(record, Path(location), {"readings": readings, "timings": timing_rows(readings)})
+
+
+# --- archives ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
+    """A temporary directory with a zip's files, and those that were left out. Raises InvalidFile."""
+    if not file.is_file():  # a pipe would be waited on for ever
+        raise InvalidFile("not a regular file")
+    try:
+        temporary = Temporary("import")
+    except OSError as error:
+        raise InvalidFile(f"cannot be unpacked ({error.strerror or error})") from error
+    with temporary as name:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                skipped = _unpack(archive, file, Path(name))
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise InvalidFile(f"not a zip archive that can be read ({one_line(error, 120)})") from error
+        yield Path(name), skipped
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]:
+    """Unpack what is sound; returns the rest. Raises InvalidFile where the machine cannot write."""
+    skipped: list[Skipped] = []
+    entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
+    if len(entries) > _ENTRY_LIMIT:
+        raise InvalidFile(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
+    left = _BYTES_LIMIT
+    for entry in entries:
+        try:
+            left -= _unpack_one(archive, entry, target / _place(entry), min(_FILE_BYTES, left))
+        except InvalidFile as error:
+            reason = str(error)
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _OF_THE_ENTRY:
+                # Not one file's fault: a run would be taken without its pictures.
+                raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
+            reason = f"cannot be unpacked ({error})"
+        else:
+            continue
+        skipped.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
+    return skipped
+
+
+def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
+    path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise InvalidFile("its name leads out of the archive")
+    if len(path.parts) > DEPTH_LIMIT:
+        raise InvalidFile(f"deeper than {DEPTH_LIMIT} folders")
+    if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+        raise InvalidFile("not a regular file")
+    return path
+
+
+def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
+    """Returns the bytes written; what an entry says of its size is not believed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with archive.open(entry) as source, target.open("xb") as handle:
+            while chunk := source.read(MIB):
+                if handle.tell() + len(chunk) > limit:
+                    raise InvalidFile(f"more than {limit:,} bytes")
+                handle.write(chunk)
+            written = handle.tell()
+        moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+        os.utime(target, (moment, moment))
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return written

@@ -12,8 +12,16 @@ from functools import partial
 from pathlib import Path
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, MIB, Fields, as_json, file_time
+from dsocr_core.runs.importers.imported import (
+    FILE_TIME_NOTE,
+    MIB,
+    Fields,
+    ImportedRun,
+    Row,
+    RunFiles,
+    as_json,
+    file_time,
+)
 from dsocr_core.runs.record import RunRecord
 
 SWEEP_LIMIT, POINT_LIMIT = 32 * MIB, 20_000
@@ -24,10 +32,12 @@ FILES: Mapping[str, str] = {
 }
 """Estimated values, by file."""
 _FOLDERS = ("vision_crops", "e2e_vision_prefill", "e2e_decode")
-_ENGINES = {"eager": "{}_eager", "flash": "{}_flash", "counted": "{}_vendor"}
-"""The name of each engine's costs in a point; `eager` of the vision part has none."""
-_TOTALS = {"eager": "analytic_eager_tflops", "flash": "analytic_flash_tflops", "counted": "vendor_tflops"}
-"""Names of FLOPs in a point that has no costs of its stages."""
+_ENGINES = {
+    "eager": ("{}_eager", "analytic_eager_tflops"),
+    "flash": ("{}_flash", "analytic_flash_tflops"),
+    "counted": ("{}_vendor", "vendor_tflops"),
+}
+"""Each engine's costs in a point (`eager` of the vision part has none); FLOPs in a point without costs."""
 _SIZES = {
     "tile_columns": "width_crop_num", "tile_rows": "height_crop_num", "image_tokens": "image_tokens_total",
     "batch": "batch_size", "context": "context_len", "steps": "decode_steps",
@@ -53,7 +63,7 @@ def read_sweep(run: RunFiles) -> list[ImportedRun]:
         found = run.take(file.name, file, partial(_points, part=FILES[file.name]), SWEEP_LIMIT)
         if found is not None:
             rows += found[1]
-            models += [found[0]] if found[0] else []
+            models += [found[0]] if isinstance(found[0], str) else []
     if not rows:
         raise InvalidFile(run.skipped[0].reason)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(run.digests))}."
@@ -66,22 +76,18 @@ def read_sweep(run: RunFiles) -> list[ImportedRun]:
     return [ImportedRun(record, run.place, {"sweep_points": rows})]
 
 
-def _points(text: str, part: str) -> tuple[str | None, list[Row]]:
+def _points(text: str, part: str) -> tuple[object, list[Row]]:
     """The model that a file names, and a row for each point and engine that has FLOPs. Raises InvalidFile."""
     data = as_json(text)
-    found = data.objects("points")
-    if not found:
-        raise InvalidFile("no list of points")
-    if len(found) > POINT_LIMIT:
-        raise InvalidFile(f"{len(found):,} points; at most {POINT_LIMIT:,} are read")
-    stated = data.get("num_points")
+    found, stated = data.objects("points"), data.get("num_points")
+    if not found or len(found) > POINT_LIMIT:
+        raise InvalidFile(f"no list of points, or more than {POINT_LIMIT:,}")
     if isinstance(stated, int) and stated != len(found):
         raise InvalidFile(f"it says {stated} points and has {len(found)}")
     rows = [row for point in found for row in _point(point, part)]
     if not rows:
         raise InvalidFile("points without FLOPs")
-    model = data.get("model_id")
-    return (model if isinstance(model, str) else None), rows
+    return data.get("model_id"), rows
 
 
 def _point(point: Fields, part: str) -> list[Row]:
@@ -92,16 +98,13 @@ def _point(point: Fields, part: str) -> list[Row]:
     of["context"] = of["context"] or point.whole("context_len_prefill") or 0
     of["steps"] = of["steps"] or 0
     stages = "stage_costs" if part == "vision" else f"{part}_stagecost"
-    costs, totals = point.object(stages), Fields(None)
-    if stages not in point and part in point:
-        totals = point.object(part)
+    costs = point.object(stages)
+    totals = point.object(part) if stages not in point and part in point else Fields(None)
     rows: list[Row] = []
-    for engine, name in _ENGINES.items():
-        key = "vision" if (part, engine) == ("vision", "eager") else name.format(part)
-        cost = costs.object(key)
+    for engine, (name, total) in _ENGINES.items():
+        cost = costs.object("vision" if (part, engine) == ("vision", "eager") else name.format(part))
         whole, matrix, other = (_flops(cost, f"flops{kind}_tflops") for kind in ("", "_tensor", "_cuda"))
-        flops = _flops(totals, _TOTALS[engine]) if totals else whole
-        counted = engine == "counted"
+        flops, counted = _flops(totals, total) if totals else whole, engine == "counted"
         if flops is None or (counted and not flops):
             continue
         # Both parts of the sum are printed: the sum's last digit decides.

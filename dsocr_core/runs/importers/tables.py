@@ -48,8 +48,8 @@ _SPEAKS = re.compile(
 """Begin of lines in which the tools speak of themselves, and blank ones."""
 _HEAD_LINES, _HEAD_LIMIT, _TEXT_LIMIT = 2_000, 200_000, 4_000
 """Lines in which a head is looked for, and characters of one (ncu's raw page is wide) and of a cell."""
-_POINT = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_COMMA = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:\.[0-9]{3})+)(?:,[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_NUMBER = r"[-+]?(?:[0-9]+|[1-9][0-9]{{0,2}}(?:{0}[0-9]{{3}})+)(?:{1}[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_POINT, _COMMA = _NUMBER.format(",", r"\."), _NUMBER.format(r"\.", ",")
 _DIGITS = r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
 
 
@@ -63,7 +63,7 @@ class Table:
     units: Mapping[str, str]
     """By column, where the head names one."""
     mark: str
-    """Separators of cells."""
+    """Separator of cells."""
     lines: array[int] = field(default_factory=lambda: array("l"))
     """Numbers of its lines in the text, the first is 0."""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -115,50 +115,48 @@ def _head(line: str) -> Table | None:
         (cells,) = csv.reader([line], delimiter=mark, strict=True)
     except (csv.Error, ValueError):
         return None
-    named = [(match[1].lower(), match[2]) for cell in cells if (match := _COLUMN.fullmatch(cell)) is not None]
-    names = [_SYNONYMS.get(name, name) for name, _ in named]
-    there, printed = set(names), {cell.strip().lower() for cell in cells}
-    matches = (
-        name for name, of in REPORTS.items() if (printed if name in NCU else there) >= {*of.split(",")}
-    )
+    printed = [cell.strip().lower() for cell in cells]
+    named = [_COLUMN.fullmatch(cell) for cell in printed]
+    units = [match[2] if match else None for match in named]
+    names = [_SYNONYMS.get(match[1], match[1]) if match else "" for match in named]
+    there = set(names)
+    matches = (name for name, of in REPORTS.items()
+               if (set(printed) if name in NCU else there) >= {*of.split(",")})  # fmt: skip
     report = next(matches, None)
     if report in NCU:
         return Table(report, [cell.strip() for cell in cells], {}, mark)
     # A source is what only the events of MPI have, in a table that else looks as one of kernels.
     if report is None or len(there) < len(names) or "source" in there:
-        known = len(names) > 3 and names[0] in _UNREAD and any(unit for _, unit in named)
+        known = len(names) > 3 and names[0] in _UNREAD and any(units)
         return Table("", cells, {}, mark) if known else None
-    return Table(
-        report, names, {name: unit for name, (_, unit) in zip(names, named, strict=True) if unit}, mark
-    )
+    return Table(report, names, {name: unit for name, unit in zip(names, units, strict=True) if unit}, mark)
 
 
 def _fill(table: Table, lines: Sequence[str]) -> None:
     """Make rows of a table's lines. Raises InvalidFile."""
-    width = len(table.columns)
+    width, may_be_short = len(table.columns), table.report in (NCU_DETAILS, NCU_SUMMARY)
     if len({column.lower() for column in table.columns}) < width:
         raise InvalidFile("a column appears twice")
     reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
-    numbers: list[int] = []
-    rows: list[list[str | None]] = []
+    rows: dict[int, list[str | None]] = {}
     texts: dict[str, str] = {}  # few texts stand in many cells
+    limit = _TEXT_LIMIT if table.report in NCU else None
+    number = table.lines[0] if table.lines else 0
     try:
         for row in reader:
             number = table.lines[reader.line_num - 1] + 1
-            if not row:
-                continue
-            if len(row) > width or (len(row) < width and table.report not in (NCU_DETAILS, NCU_SUMMARY)):
+            if len(row) > width or (0 < len(row) < width and not may_be_short):
                 raise InvalidFile(f"not whole: row {number} has {len(row)} of {width} cells")
-            cells = (cell.strip()[: _TEXT_LIMIT if table.report in NCU else None] for cell in row)
-            rows.append([*(texts.setdefault(cell, cell) for cell in cells), *[None] * (width - len(row))])
-            numbers.append(number)
+            cells = [texts.setdefault(cell, cell) for cell in (each.strip()[:limit] for each in row)]
+            if row:
+                rows[number] = [*cells, *[None] * (width - len(row))]
     except csv.Error as error:
-        raise InvalidFile(f"not whole: row {(numbers or [table.lines[0]])[-1] + 1}: {error}") from error
+        raise InvalidFile(f"not whole: row {number + 1}: {error}") from error
     if not rows:
         raise InvalidFile(f"{table.report}: a head and no rows")
-    if lines[-1] and numbers[-1] == len(lines) and rows[-1][-1] is None:
-        raise InvalidFile(f"not whole: row {numbers[-1]} is cut short")
-    table.rows = pd.DataFrame(rows, numbers, table.columns, dtype=object)
+    if lines[-1] and number == len(lines) and rows[number][-1] is None:
+        raise InvalidFile(f"not whole: row {number} is cut short")
+    table.rows = pd.DataFrame([*rows.values()], [*rows], table.columns, dtype=object)
 
 
 def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:
@@ -171,12 +169,12 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
     texts = texts.where(texts.str.len() <= 40, "")
     digits, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
     one, other = texts[digits & ~comma], texts[digits & ~point]
-    with_comma = one.empty and not other.empty
     if not one.empty and not other.empty:
         raise InvalidFile(
             f"row {one.index[0]}: '{one.iloc[0]}' and '{other.iloc[0]}' in row {other.index[0]} are figures "
             "of different locales"
         )
+    with_comma = not other.empty
     if one.empty and other.empty:
         unit = pd.Series(units, texts.index, dtype=object)
         with_comma = bool((texts.str.contains(",", regex=False) & digits & (unit == "%")).any())
@@ -189,3 +187,10 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
     thousands, mark = (".", ",") if with_comma else (",", ".")
     plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
     return plain.where(comma if with_comma else point, "")
+
+
+def refuse(wrong: pd.Series, reason: str, *cells: pd.Series) -> None:
+    """Raises InvalidFile for the first line that is wrong, with what its cells say."""
+    if wrong.any():
+        at = wrong.to_numpy().argmax()
+        raise InvalidFile(reason.format(wrong.index[at], *(column.iloc[at] for column in cells)))

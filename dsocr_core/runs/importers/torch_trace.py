@@ -9,11 +9,9 @@ out, and the run's notes say so.
 from __future__ import annotations
 
 import codecs
-import gzip
 import json
 import math
 import re
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,8 +22,7 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
-from dsocr_core.runs.importers.reading import GZIP, MIB, digest
+from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, digest, opened
 from dsocr_core.runs.importers.stages import RANGE, by_stage, profile_tables, stage_of_range
 
 TRACE_LIMIT = 1536 * MIB
@@ -71,69 +68,55 @@ def read_trace(files: RunFiles) -> list[ImportedRun]:
 
 
 class _Trace:
-    """Parts of the events that are kept."""
+    """Parts of the events that are kept. Numbers lie in flat arrays: there may be millions of events."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        """Few texts stand in millions of events: each is held once, and its number with what bears it."""
-        self._ran: dict[str, array[Any]] = {
-            "name": array("q"),
-            "start": array("d"),
-            "took": array("d"),
-            "correlation": array("q"),
-        }
-        self._called: dict[str, array[Any]] = {
-            "thread": array("q"),
-            "moment": array("d"),
-            "correlation": array("q"),
-        }
+        """Few texts stand in all events: each once, by its number."""
+        self._ran, self._called = array("d"), array("d")
+        """Work of the device: name, start, length, correlation; its launches: thread, moment, correlation."""
         self._ranges: list[tuple[int, float, float, str]] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
         if event.get("ph") != "X":
             return
         category = str(event.get("cat", "")).lower()
-        start, took = _number(event.get("ts")), _number(event.get("dur", 0))
+        start, took = _microseconds(event.get("ts")), _microseconds(event.get("dur", 0))
         if start is None or took is None or took < 0:
             raise InvalidFile(f"an event '{str(event.get('name'))[:40]}' without a time")
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
-        if not isinstance(correlation, int) or not 0 <= correlation < 2**62:
+        if not isinstance(correlation, int) or not 0 <= correlation < 2**53:
             correlation = -1
         thread, name = f"{event.get('pid')} {event.get('tid')}"[:80], str(event.get("name", ""))[:_NAME_LIMIT]
         if category in _ON_DEVICE:
-            _append(self._ran, self._number(name), start * 1e3, took * 1e3, correlation)
+            self._ran.extend((self._number(name), start * 1e3, took * 1e3, correlation))
         elif category in _LAUNCHES and correlation >= 0:
-            _append(self._called, self._number(thread), start * 1e3, correlation)
+            self._called.extend((self._number(thread), start * 1e3, correlation))
         elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
             for of in (_DEVICE,) if category.startswith("gpu") else (self._number(thread), _HOST):
                 self._ranges.append((of, start * 1e3, (start + took) * 1e3, stage.value))
+
+    def _number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
 
     def tables(self) -> dict[str, list[Row]]:
         """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
         ranges = pd.DataFrame(self._ranges, columns=[*RANGE])
         host, device = (ranges[ranges["thread"] == thread] for thread in (_HOST, _DEVICE))
-        called = pd.DataFrame({name: np.asarray(column) for name, column in self._called.items()})
-        work = pd.DataFrame({name: np.asarray(column) for name, column in self._ran.items()})
+        called = pd.DataFrame(np.reshape(self._called, (-1, 3)), columns=["thread", "moment", "correlation"])
+        work = pd.DataFrame(np.reshape(self._ran, (-1, 4)), columns=["name", "start", "took", "correlation"])
         work = work.merge(called.drop_duplicates("correlation", keep="last"), on="correlation", how="left")
         work["thread"] = work["thread"].fillna(_HOST if device.empty else _DEVICE).astype(int)
         work["moment"] = work["moment"].fillna(work["start"])
         work["stage"], _ = by_stage(work.assign(end=work["start"] + work["took"]), ranges)
-        names = [paired(text) or "not known" for text in self._numbers]
-        work["name"] = pd.Series(names, dtype=object).reindex(work["name"]).to_numpy()
+        names = np.array([paired(text) or "not known" for text in self._numbers], object)
+        work["name"] = names[work["name"].astype(int)]
         on_device = (device["end"] - device["start"]).groupby(device["stage"], sort=False)
         return profile_tables(BACKEND, work, host, {stage: of.to_list() for stage, of in on_device})
 
-    def _number(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
 
-
-def _append(columns: Mapping[str, array[Any]], *values: float) -> None:
-    for column, value in zip(columns.values(), values, strict=True):
-        column.append(value)
-
-
-def _number(value: object) -> float | None:
+def _microseconds(value: object) -> float | None:
     """A time, which some writers print as a text."""
     try:
         number = float(cast(Any, value))
@@ -146,15 +129,10 @@ def _pieces(file: Path) -> Iterator[str]:
     """The text of a trace in pieces. Raises InvalidFile."""
     decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
     left = TRACE_LIMIT
-    try:
-        with file.open("rb") as begin:
-            packed = begin.read(2) == GZIP
-        with gzip.open(file, "rb") if packed else file.open("rb") as handle:
-            while left >= 0 and (content := handle.read(4 * MIB)):
-                left -= len(content)
-                yield decode(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidFile(f"not a whole gzip file, or one that cannot be read ({error})") from error
+    with opened(file) as handle:
+        while left >= 0 and (content := handle.read(4 * MIB)):
+            left -= len(content)
+            yield decode(content)
     if left < 0:
         limit = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
         raise InvalidFile(f"more than {limit}: profile fewer steps, with schedule(active=...)")

@@ -15,8 +15,8 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.base.sanitise import paired
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.imported import WORDS, ImportReport
+from dsocr_core.runs.importers.detect import WORDS, import_paths
+from dsocr_core.runs.importers.imported import ImportReport
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
 from pages.widgets.shared import new_runs, table

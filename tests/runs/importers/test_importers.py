@@ -17,7 +17,8 @@ import yaml
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import archive, detect
+from dsocr_core.runs.importers import detect
+from dsocr_core.runs.importers import own_run as own_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import ImportReport, RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
@@ -145,8 +146,8 @@ def test_an_archive_is_a_tree(history: History, tmp_path: Path, run: Path) -> No
 def test_an_archive_that_swells_is_stopped(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_FILE_BYTES", 1_000_000)
-    monkeypatch.setattr(archive, "_BYTES_LIMIT", 1_500_000)
+    monkeypatch.setattr(own_runs, "_FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(own_runs, "_BYTES_LIMIT", 1_500_000)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("big.csv", b"0" * 50_000_000)
         zipped.writestr("good.csv", CSV)

@@ -14,7 +14,7 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import nsys_sqlite
+from dsocr_core.runs.importers import nsys
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.nsys import kernels_of
@@ -319,7 +319,7 @@ def test_a_database_of_strangers_is_refused(tmp_path: Path, sql: str, reason: st
     with closing(sqlite3.connect(tmp_path / "x.sqlite")) as database:
         database.executescript(sql)
     with pytest.raises(InvalidFile, match=reason):
-        nsys_sqlite.read_database(RunFiles(tmp_path / "x.sqlite"))
+        nsys.read_database(RunFiles(tmp_path / "x.sqlite"))
 
 
 def test_what_takes_too_long_is_too_large_or_torn_is_ended(
@@ -332,11 +332,11 @@ def test_what_takes_too_long_is_too_large_or_torn_is_ended(
         for _ in range(5):
             database.execute(more)
     (tmp_path / "torn.sqlite").write_bytes(file.read_bytes()[:9000])
-    monkeypatch.setattr(nsys_sqlite, "_STEPS", 10)
+    monkeypatch.setattr(nsys, "_STEPS", 10)
     for seconds, torn, reason in (
         (-1.0, "x", "takes more than -1 s"), (60.0, "x", "more than 100 kernels"), (60.0, "torn", "."),
     ):  # fmt: skip
-        monkeypatch.setattr(nsys_sqlite, "SECONDS", seconds)
-        monkeypatch.setattr(nsys_sqlite, "KERNEL_LIMIT", 100)
+        monkeypatch.setattr(nsys, "SECONDS", seconds)
+        monkeypatch.setattr(nsys, "KERNEL_LIMIT", 100)
         with pytest.raises(InvalidFile, match=reason):
-            nsys_sqlite.read_database(RunFiles(tmp_path / f"{torn}.sqlite"))
+            nsys.read_database(RunFiles(tmp_path / f"{torn}.sqlite"))
