@@ -15,8 +15,7 @@ from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interr
 from dsocr_core.base.formatting import share
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.reading.trace_curve import BlockError, block_errors, shortened, steps_shown
-from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened, steps_shown
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

@@ -43,7 +43,6 @@ from dsocr_core.reading.records import (
     Observer,
     OcrRequest,
     OcrResult,
-    SilentObserver,
 )
 
 
@@ -191,7 +190,7 @@ class Engine:
         With `prepared` the page's file is not opened; the result still has the time of that, and of the
         preprocessing that is in it, which overlapped with other work.
         """
-        observer = observer or SilentObserver()
+        observer = observer or Observer()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         timer = StageTimer(model.device, observer, self.marks)
 

@@ -15,7 +15,7 @@ import torch
 
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import Observer, SilentObserver, StageTiming
+from dsocr_core.reading.records import Observer, StageTiming
 
 try:
     import nvtx
@@ -39,7 +39,7 @@ class StageTimer:
     ) -> None:
         self._marks = marks
         self._device = device
-        self._observer = observer or SilentObserver()
+        self._observer = observer or Observer()
         self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
         self._calls: dict[Stage, int] = {}
 

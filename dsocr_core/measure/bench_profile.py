@@ -13,10 +13,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from dsocr_core.backends.on_device import OnDevice
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import CancelToken, OcrRequest, SilentObserver
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest
 
 
-class _Ranges(SilentObserver):
+class _Ranges(Observer):
     """Each stage as a range of the profiler."""
 
     def __init__(self) -> None:

@@ -34,8 +34,7 @@ class PageOutcome:
 
     page: ReadyPage
     comparisons: tuple[Comparison, ...] = ()
-    cancelled: bool = False
-    """True where only its first sides were through."""
+    cancelled: bool = False  # True where only its first sides were through
 
 
 OnPage = Callable[[PageOutcome], object]

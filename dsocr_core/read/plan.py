@@ -21,30 +21,19 @@ if TYPE_CHECKING:
 class RunPlan:
     """Pages to read and how. Raises SettingsError for a batch of less than one page."""
 
-    images: tuple[Path, ...]
-    """Image files, PDF files and folders of them."""
-    directory: Path
-    """The run directory."""
-    sides: tuple[Side, ...] = SIDES[:1]
-    """A alone reads pages; both are compared."""
-    pages: str | None = None
-    """Pages of PDF files, like `1-3,7`; None is all."""
-    recursive: bool = False
-    """True to read folders below given ones too."""
+    images: tuple[Path, ...]  # image files, PDF files and folders of them
+    directory: Path  # the run directory
+    sides: tuple[Side, ...] = SIDES[:1]  # A alone reads pages; both are compared
+    pages: str | None = None  # pages of PDF files, like `1-3,7`; None is all
+    recursive: bool = False  # True to read folders below given ones too
     resume: bool = False
     """Skip what `directory` has from the same file under the same settings; try again what failed there."""
-    batch: int | None = None
-    """Pages that the fast engine reads together; None is as many as fit."""
-    together: int | None = None
-    """Most pages of one prompt; None reads each page by itself."""
-    slots: int | None = None
-    """Slots of the batch whatever the number of pages; None chooses by it."""
-    spans: int = 0
-    """Number of spans of each backend that the report shows."""
-    command: str | None = None
-    """The command line that makes the run again, for its record."""
-    found: Pages | None = None
-    """The pages of `images`, where they were looked for already."""
+    batch: int | None = None  # pages that the fast engine reads together; None is as many as fit
+    together: int | None = None  # most pages of one prompt; None reads each page by itself
+    slots: int | None = None  # slots of the batch whatever the number of pages; None chooses by it
+    spans: int = 0  # number of spans of each backend that the report shows
+    command: str | None = None  # the command line that makes the run again, for its record
+    found: Pages | None = None  # the pages of `images`, where they were looked for already
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:

@@ -36,11 +36,9 @@ opened."""
 class PageToRead:
     """A page that may be read now."""
 
-    source: str
-    """Name of the page: a file name, or `paper.pdf#3`."""
+    source: str  # name of the page: a file name, or `paper.pdf#3`
     request: OcrRequest
-    keys: dict[BackendName, str]
-    """By backend a name for all that decides its result."""
+    keys: dict[BackendName, str]  # by backend a name for all that decides its result
     prepared: PreparedPage | None = None
     """Its picture, with A's preprocessing where A alone reads it; None once it takes too much memory."""
 
@@ -74,8 +72,7 @@ class PageFailed:
 
     source: str
     error: str
-    image: Path | None = None
-    """Its file, where it got as far as that."""
+    image: Path | None = None  # its file, where it got as far as that
 
 
 ReadyPage = PageToRead | PageDone | PageFailed

@@ -21,7 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import Observer, SilentObserver
+from dsocr_core.reading.records import Observer
 
 
 class Progress:
@@ -38,7 +38,7 @@ class Progress:
 
     def observer(self, work: str) -> Observer:
         """Give the observer of `work`, a page's name and its backend's."""
-        return SilentObserver()
+        return Observer()
 
 
 class Listener(Progress):
@@ -109,7 +109,7 @@ class _PagesPerSecond(ProgressColumn):
         return Text("" if speed is None else f"{speed:.3g} pages/s", style="progress.data.speed")
 
 
-class _StageName(SilentObserver):
+class _StageName(Observer):
     """Shows which stage of which page runs."""
 
     def __init__(self, show: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
-from dsocr_core.reading.margins import Ties, ties_document
+from dsocr_core.reading.margins import Ties
 from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import Comparison, to_document
 from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, reproduced
@@ -224,7 +224,7 @@ class CompareReport(Report):
         self._rows.truncate()
 
     def _totals(self) -> dict[str, Any]:
-        return super()._totals() | {"ties": ties_document(self.ties)}
+        return super()._totals() | {"ties": self.ties.document()}
 
     def _print_words(self, console: Console) -> None:
         console.print(PARITY_WORDS)

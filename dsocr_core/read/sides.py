@@ -22,8 +22,7 @@ class Sides:
     """A of the first session and the B of each, under settings as `settings_against` gives them."""
 
     sessions: Sequence[Session]
-    compared: bool = True
-    """False for A alone."""
+    compared: bool = True  # False for A alone
     observer: Callable[[str], Observer] | None = None
     """Gives the observer of `work`, a page's name and its backend's."""
 

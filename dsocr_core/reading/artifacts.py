@@ -7,6 +7,7 @@ error in both.
 
 from __future__ import annotations
 
+import colorsys
 import hashlib
 import os
 import secrets
@@ -16,31 +17,27 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes, name_text
 from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.spec import Markup
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.fingerprints import file_of
-from dsocr_core.reading.markup import Form
+from dsocr_core.reading.markup import Box, Form
 from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
 from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
-from dsocr_core.reading.render import draw_boxes
 
 RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
 INFO, PREDICTIONS = "info.json", "predictions.jsonl"
-RESULT_NAMES: Mapping[Markup, str] = {"ref": RESULT_MMD, "det": "result.md"}
-"""Name of the text by its form, as published."""
+RESULT_NAMES = {"ref": RESULT_MMD, "det": "result.md"}
+"""Name of the text by its form of markup, as published."""
+BACKENDS = "backends"
+"""Folder of the files of a backend that is neither the first nor the vendor."""
 
 
 class ArtifactError(DsocrError):
     """Results could not be written; names the path and the cause."""
-
-
-BACKENDS = "backends"
-"""Folder of the files of a backend that is neither the first nor the vendor."""
 
 
 def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
@@ -62,20 +59,23 @@ def folder_key(path: str) -> str:
 
 
 class Export:
-    """The form of llm-perf-opt beside a run: a page's folder when it was read, all lines at the run's end."""
+    """The form of llm-perf-opt beside a run: a page's folder when it was read, all lines at the run's end.
+
+    Raises ArtifactError where it cannot write.
+    """
 
     def __init__(self, directory: Path, first: BackendName) -> None:
         """`first` is the backend whose files lie at the top."""
         self.directory, self._first = directory, first
 
     def add(self, result: OcrResult, pages: Sequence[Image.Image]) -> None:
-        """Write one result on its RGB pages. Raises ArtifactError."""
+        """Write one result on its RGB pages."""
         folder = self.folder(result.backend, result.request.image)
         with _writing(folder):
             write_page(result, pages, folder)
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> None:
-        """Write why a backend could not read a page. Raises ArtifactError."""
+        """Write why a backend could not read a page."""
         info = failure(backend, source, image, error)
         info["source_image"] = info.pop("image")
         folder = self.folder(backend, image or Path(source))
@@ -83,7 +83,7 @@ class Export:
             (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
 
     def clear(self, backends: Iterable[BackendName]) -> None:
-        """Remove what a writer that was killed left half written. Raises ArtifactError."""
+        """Remove what a writer that was killed left half written."""
         with _writing(self.directory):
             for backend in backends:
                 for half in (self._root(backend) / "viz").glob(".part-*"):
@@ -94,7 +94,7 @@ class Export:
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write every `predictions.jsonl` anew. Raises ArtifactError."""
+        """Write every `predictions.jsonl` anew."""
         files: dict[Path, IO[bytes]] = {}
         with _writing(self.directory), ExitStack() as stack:
             for line in lines:
@@ -122,6 +122,21 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which replaces `folder` when the block ends well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.replace(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
 def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) -> None:
     """Write a reading's files into `folder`, which appears whole or not at all. Raises OSError.
 
@@ -147,21 +162,6 @@ def result_image(form: Form, number: int) -> str:
     return RESULT_IMAGE if form.pages is None else RESULT_IMAGE.replace(".", f"_{number}.")
 
 
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which replaces `folder` when the block ends well."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
-    temporary.mkdir()
-    try:
-        yield temporary
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.replace(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
 def _info(result: OcrResult) -> dict[str, Any]:
     form, images = result.request.form, result.request.images
     several = form.pages is not None
@@ -169,18 +169,19 @@ def _info(result: OcrResult) -> dict[str, Any]:
         {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
         for number, image in enumerate(images)
     ]
+    boxes = [
+        {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
+        | {"text": box.text, "label": box.label}
+        | ({"page": box.page} if several else {})
+        for box in result.boxes
+    ]
     return {
         **pages[0],
         "result_mmd": RESULT_NAMES[form.markup],
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
         "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
-        "boxes": [
-            {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
-            | {"text": box.text, "label": box.label}
-            | ({"page": box.page} if several else {})
-            for box in result.boxes
-        ],
+        "boxes": boxes,
         **({"pages": pages, "notes": result.notes} if several else {}),
     }
 
@@ -193,11 +194,11 @@ def failure(backend: BackendName, source: str, image: Path | None, error: str) -
 
 def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
     """The line of a page; `key` is a name for all that decided it."""
-    file = file_of(result.request)
+    file, request = file_of(result.request), result.request
     measured = [ms for stage in inside_prefill() if (ms := result.milliseconds(stage)) is not None]
     return {
-        "image": name_text(result.request.image.resolve()),
-        "source": result.request.name,
+        "image": name_text(request.image.resolve()),
+        "source": request.name,
         "backend": result.backend,
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
@@ -206,10 +207,58 @@ def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
         "vision_ms": sum(measured) if measured else None,
         "tokens": result.new_tokens,
         "finish_reason": result.finish_reason,
-        "preset": result.request.preset,
-        "prompt": result.request.prompt,
+        "preset": request.preset,
+        "prompt": request.prompt,
         "environment": result.environment,
         "bytes": file and file.bytes,
         "sha256": file and file.sha256,
         **({"key": key} if key else {}),
     }
+
+
+# --- boxes drawn on the page ----------------------------------------------------------------------
+
+Colour = tuple[int, int, int]
+_KNOWN: dict[str, Colour] = {
+    "title": (213, 94, 0), "sub_title": (230, 159, 0), "text": (0, 114, 178), "image": (0, 158, 115),
+    "image_caption": (86, 180, 233), "figure": (0, 158, 115), "table": (204, 121, 167),
+    "table_caption": (160, 90, 130), "equation": (120, 94, 240), "formula": (120, 94, 240),
+}  # fmt: skip
+"""The labels that the published model writes most, in colours that stay apart for every eye."""
+FILL_ALPHA = 20
+LABEL_RISE = 15  # pixels from a box's top edge up to its label, as published
+MAX_DRAWN = 2000
+"""Boxes that are drawn; a page has a hundred, a hostile text may have any number."""
+MAX_FILLED_PAGES = 16
+"""All fills together cover at most this many times the page; later boxes have an outline only."""
+_MARGIN = 16
+"""Pixels around the page within which far corners are moved: Pillow walks every pixel of a line."""
+
+
+def label_colour(label: str) -> Colour:
+    """The colour of a label: always the same one, on every page and in every run."""
+    if label in _KNOWN:
+        return _KNOWN[label]
+    hue = hashlib.sha256(label.encode(errors="replace")).digest()[0] / 256
+    red, green, blue = colorsys.hls_to_rgb(hue, 0.40, 0.65)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+    """A copy of the RGB page with its boxes outlined, lightly filled and labelled; MAX_DRAWN at most."""
+    picture = page.copy()
+    pen, font = ImageDraw.Draw(picture, "RGBA"), ImageFont.load_default()
+    allowance = MAX_FILLED_PAGES * page.width * page.height
+    for box in boxes[:MAX_DRAWN]:
+        x1, x2 = (min(max(x, -_MARGIN), page.width + _MARGIN) for x in (box.x1, box.x2))
+        y1, y2 = (min(max(y, -_MARGIN), page.height + _MARGIN) for y in (box.y1, box.y2))
+        colour = label_colour(box.label)
+        allowance -= (x2 - x1) * (y2 - y1)
+        fill = (*colour, FILL_ALPHA) if allowance >= 0 else None
+        pen.rectangle((x1, y1, x2, y2), fill=fill, outline=colour, width=4 if box.label == "title" else 2)
+        origin = (x1, max(0, y1 - LABEL_RISE))
+        # One line, in characters that every font of Pillow takes.
+        label = " ".join(box.label[:40].split()).encode("latin-1", "replace").decode("latin-1")
+        pen.rectangle(pen.textbbox(origin, label, font=font), fill=(255, 255, 255, 30))
+        pen.text(origin, label, font=font, fill=colour)
+    return picture

@@ -9,24 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dsocr_core.reading.markup import SCALE, Box, Coordinates
-from dsocr_core.reading.parity_records import BoxPair, Tolerance
+from dsocr_core.reading.parity_records import BoxPair, MatchState, Tolerance
 
 Corners = npt.NDArray[np.float64]
 """Boxes as rows of x1, y1, x2, y2, or figures of pairs."""
-
 MATCH_IOU = 0.1
 """Boxes of one label that overlap less than this are the same block only if they are near."""
-
 NEAR_PERCENT = 5.0
 """Boxes of one label whose corners are off by no more are the same block even without overlap: a line
 of text is lower than that."""
-
 RELABELLED_IOU = 0.5
 """Boxes of different labels that overlap less are different blocks."""
-
 SAME_LABEL_BONUS = 0.25
 """Overlap that a pair of different labels must have more to be preferred."""
-
 MATCH_LIMIT = 2000
 """Boxes of a backend that are compared by overlap, after the equal ones have found each other: a page has a
 hundred, a hostile text may have any number."""
@@ -37,43 +32,43 @@ def match_boxes(
 ) -> tuple[BoxPair, ...]:
     """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
 
-    Boxes of other pages never match. Equal boxes are paired first, in order of appearance. A matched box has
+    Boxes of other pages never match. Equal boxes are paired first, the n-th with the n-th. A matched box has
     moved when a corner is off by more than `moved_percent` of the page's side. Returns one row a pair or lone
     box, in A's order of appearance, boxes that only B has last.
     """
-    partner = _equal(boxes_a, boxes_b)
-    taken = set(partner.values())
+    waiting: dict[tuple[int, str, Coordinates], list[Box]] = defaultdict(list)
+    for box in reversed(boxes_b):
+        waiting[box.page, box.label, _ordered(box)].append(box)
+    partner: dict[int, Box] = {}
+    for i, box in enumerate(boxes_a):
+        if equal := waiting.get((box.page, box.label, _ordered(box))):
+            partner[i] = equal.pop()
+    taken = {box.index for box in partner.values()}
     left_a = [i for i in range(len(boxes_a)) if i not in partner][:MATCH_LIMIT]
-    left_b = [j for j in range(len(boxes_b)) if j not in taken][:MATCH_LIMIT]
-    for i, j in _candidates(boxes_a, boxes_b, left_a, left_b):
-        if i not in partner and j not in taken:
-            partner[i] = j
-            taken.add(j)
+    left_b = [box for box in boxes_b if box.index not in taken][:MATCH_LIMIT]
+    if left_a and left_b:
+        for i, j in _candidates([boxes_a[i] for i in left_a], left_b):
+            if left_a[i] not in partner and left_b[j].index not in taken:
+                partner[left_a[i]] = left_b[j]
+                taken.add(left_b[j].index)
     rows = [
-        _pair(box, boxes_b[partner[i]], moved_percent) if i in partner else BoxPair("only_a", box, None)
+        _pair(box, partner[i], moved_percent) if i in partner else BoxPair("only_a", box, None)
         for i, box in enumerate(boxes_a)
     ]
-    lone = (box for j, box in enumerate(boxes_b) if j not in taken)
-    return (*rows, *(BoxPair("only_b", None, box) for box in lone))
+    return (*rows, *(BoxPair("only_b", None, box) for box in boxes_b if box.index not in taken))
 
 
-def shift_percent(a: Box, b: Box) -> float:
-    """Largest difference of two boxes' coordinates, in percent of the page's side."""
-    return max(coordinate_differences(a, b))
-
-
-def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
+def coordinate_differences(a: Box, b: Box) -> list[float]:
     """Differences of left, top, right and bottom, in percent of the page's side."""
-    (left, top, right, bottom) = (
-        100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True)
-    )
-    return left, top, right, bottom
+    return [100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True)]
 
 
 def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
-    shift = shift_percent(a, b)
+    shift = max(coordinate_differences(a, b))
     overlap = 1.0 if shift == 0 else float(iou(_corners([a]), _corners([b]))[0, 0])
-    state = "relabelled" if a.label != b.label else "moved" if shift > moved_percent else "matched"
+    state: MatchState = (
+        "relabelled" if a.label != b.label else "moved" if shift > moved_percent else "matched"
+    )
     return BoxPair(state, a, b, overlap, shift)
 
 
@@ -87,41 +82,23 @@ def _corners(boxes: Sequence[Box]) -> Corners:
     return np.array([_ordered(box) for box in boxes])
 
 
-def _equal(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> dict[int, int]:
-    """i -> j of boxes of one label and the same corners, the n-th with the n-th. Linear."""
-    waiting: dict[tuple[int, str, Coordinates], list[int]] = defaultdict(list)
-    for j in reversed(range(len(boxes_b))):
-        waiting[boxes_b[j].page, boxes_b[j].label, _ordered(boxes_b[j])].append(j)
-    partner: dict[int, int] = {}
-    for i, box in enumerate(boxes_a):
-        if equal := waiting.get((box.page, box.label, _ordered(box))):
-            partner[i] = equal.pop()
-    return partner
-
-
-def _candidates(
-    boxes_a: Sequence[Box], boxes_b: Sequence[Box], left_a: list[int], left_b: list[int]
-) -> list[tuple[int, int]]:
+def _candidates(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> list[tuple[int, int]]:
     """(i, j) of every pair that may match, best first."""
-    if not left_a or not left_b:
-        return []
-    a, b = _corners([boxes_a[i] for i in left_a]), _corners([boxes_b[j] for j in left_b])
-    numbers: dict[str, int] = {}
-    label_a = np.array([numbers.setdefault(boxes_a[i].label, len(numbers)) for i in left_a])
-    label_b = np.array([numbers.setdefault(boxes_b[j].label, len(numbers)) for j in left_b])
+    a, b = _corners(boxes_a), _corners(boxes_b)
     overlap = iou(a, b)  # (N, M)
     shift = np.zeros(overlap.shape)
     for side in range(4):
         np.maximum(shift, np.abs(np.subtract.outer(a[:, side], b[:, side])), out=shift)
     shift *= 100 / SCALE
-    same = label_a[:, None] == label_b[None, :]
+    numbers: dict[str, int] = {}
+    labels = ([numbers.setdefault(box.label, len(numbers)) for box in boxes] for boxes in (boxes_a, boxes_b))
+    same = np.equal.outer(*labels)
     possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
-    page_a, page_b = ([boxes[i].page for i in left] for boxes, left in ((boxes_a, left_a), (boxes_b, left_b)))
-    possible &= np.equal.outer(page_a, page_b)
+    possible &= np.equal.outer(*([box.page for box in boxes] for boxes in (boxes_a, boxes_b)))
     i, j = np.nonzero(possible)
     score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
     best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))
-    return [(left_a[i[k]], left_b[j[k]]) for k in best]
+    return list(zip(i[best].tolist(), j[best].tolist(), strict=True))
 
 
 def iou(a: Corners, b: Corners) -> Corners:

@@ -24,28 +24,22 @@ from dsocr_core.reading.writing import write_whole
 FOLDER = "clean"
 MOST_SIDE = 3000
 """Pixels of the longer side; a larger page is halved, or made a third and so on: 300 dpi become 150."""
-
 MOST_BYTES = 1024 * 1024
 """Limit of a picture that is written, and of one that is read back."""
-
 _TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))
 """Side and JPEG quality, in turn until the bytes suffice. The last always does: noise has 0.8 MiB."""
-
 _FOREIGN = (
     OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError,
     Image.DecompressionBombWarning,
 )  # fmt: skip
 """Errors that Pillow raises on a header that is none."""
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
 
 @dataclass(frozen=True)
 class CleanPage:
-    """A page's picture as it is written."""
+    """A page's picture as it is written to `path` of a run."""
 
     path: str
-    """Its file in the run."""
     content: bytes
 
     def write(self, root: Path) -> bool:
@@ -66,7 +60,7 @@ def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> list[Cl
 
 def clean_path(sha256: str | None) -> str | None:
     """The path in a run of the page of a source file of that content; None for what is no SHA-256."""
-    return f"{FOLDER}/{sha256}.jpg" if sha256 is not None and _SHA256.fullmatch(sha256) else None
+    return f"{FOLDER}/{sha256}.jpg" if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) else None
 
 
 def is_clean_page(file: Path, width: int, height: int) -> bool:
@@ -77,14 +71,12 @@ def is_clean_page(file: Path, width: int, height: int) -> bool:
     megabyte holds tens of thousands, costs a pass over the picture.
     """
     with contextlib.suppress(*_FOREIGN):
-        if not file.is_file() or file.stat().st_size > MOST_BYTES:
-            return False
-        with Image.open(file, formats=["JPEG"]) as picture:
-            return (
-                "progressive" not in picture.info
-                and max(picture.size) <= MOST_SIDE
-                and _in_proportion(picture.size, width, height)
-            )
+        if file.is_file() and file.stat().st_size <= MOST_BYTES:
+            with Image.open(file, formats=["JPEG"]) as picture:
+                # One picture is the other made smaller, each side to whole pixels.
+                off = abs(picture.width * height - picture.height * width)
+                small = max(picture.size) <= MOST_SIDE and off <= max(width, height)
+                return small and "progressive" not in picture.info
     return False
 
 
@@ -97,8 +89,3 @@ def _encoded(picture: Image.Image) -> bytes:
         if buffer.tell() <= MOST_BYTES:
             break
     return buffer.getvalue()
-
-
-def _in_proportion(size: tuple[int, int], width: int, height: int) -> bool:
-    """Tell whether one picture is the other made smaller, each side to whole pixels."""
-    return abs(size[0] * height - size[1] * width) <= max(width, height)

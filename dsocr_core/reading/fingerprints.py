@@ -23,22 +23,21 @@ def result_key(facts: Mapping[str, object]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content. Raises DsocrError when it cannot be read."""
+def read_file(path: Path) -> PageFile:
+    """Size and SHA-256 of a file's content. Raises DsocrError when it cannot be read."""
     try:
         with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return PageFile(handle.tell(), digest)
+    except (OSError, ValueError) as error:
+        raise DsocrError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
 
 
 def page_file(path: Path) -> PageFile | None:
     """Read what a page's file holds; None where it is gone by now."""
     try:
-        with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            return PageFile(handle.tell(), digest)
-    except (OSError, ValueError):
+        return read_file(path)
+    except DsocrError:
         return None
 
 
@@ -54,13 +53,7 @@ def files_of(request: OcrRequest) -> tuple[PageFile | None, ...]:
 
 def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
     """`files_of`. Raises DsocrError when one cannot be read."""
-    found: list[PageFile] = []
-    for image, file in zip(request.images, files_of(request), strict=True):
-        if file is None:
-            file_sha256(image)  # says why
-            raise DsocrError(f"{image}: cannot be read")
-        found.append(file)
-    return tuple(found)
+    return (request.file or read_file(request.image), *(request.more_files or map(read_file, request.more)))
 
 
 def checkpoint_fingerprint(source: str) -> str:

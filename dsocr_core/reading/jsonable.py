@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from itertools import repeat
 from pathlib import Path
@@ -11,11 +10,11 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.models.family import all_stages
+from dsocr_core.models.stages import Stage
 
 R = TypeVar("R")
-Readers = Mapping[Any, Callable[[str], Any]]
-"""By type a function that makes its value of a text, or raises ValueError."""
-_READERS: Readers = {Path: lambda text: Path(text_name(text))}
+_hints = functools.cache(get_type_hints)
 
 
 def to_jsonable(record: Any) -> Any:
@@ -35,32 +34,30 @@ def to_jsonable(record: Any) -> Any:
     return record if names is None else {name: to_jsonable(getattr(record, name)) for name in names}
 
 
-def from_jsonable(kind: type[R], data: Any, readers: Readers = _READERS) -> R:
+def from_jsonable(kind: type[R], data: Any) -> R:
     """The record of that type that `to_jsonable` wrote. Raises TypeError or ValueError on anything else."""
-    made: R = _made(kind, data, {**_READERS, **readers})
+    made: R = _made(kind, data)
     return made
 
 
-_hints = functools.cache(get_type_hints)
-
-
-def _made(kind: Any, value: Any, readers: Readers) -> Any:
+def _made(kind: Any, value: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _one_of(parts, value, readers)
+        return _one_of(parts, value)
     if origin is Literal and value in parts:
         return value
     if origin is tuple and isinstance(value, list):
         each = repeat(parts[0], len(value)) if parts[1:] == (...,) else parts
-        return tuple(_made(part, item, readers) for part, item in zip(each, value, strict=True))
+        return tuple(_made(part, item) for part, item in zip(each, value, strict=True))
     if origin is dict and isinstance(value, dict):
-        return {str(key): _made(parts[1], item, readers) for key, item in value.items()}
+        return {str(key): _made(parts[1], item) for key, item in value.items()}
     if is_dataclass(kind) and isinstance(value, dict):
-        hints = _hints(kind)  # type: ignore[arg-type]
-        fields = {name: _made(hints.get(name, ()), item, readers) for name, item in value.items()}
-        return kind(**fields)  # type: ignore[operator]
-    if kind in readers and isinstance(value, str):
-        return readers[kind](value)
+        hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
+        return kind(**{name: _made(hints.get(name, ()), item) for name, item in value.items()})  # type: ignore[operator]
+    if kind is Path and isinstance(value, str):
+        return Path(text_name(value))
+    if kind is Stage and value in all_stages():
+        return Stage(value)
     if kind in (int, float) and type(value) in (int, float) and kind(value) == value:
         return kind(value)  # whole numbers beyond 64 bits are read as floats
     if type(value) is kind:
@@ -68,11 +65,11 @@ def _made(kind: Any, value: Any, readers: Readers) -> Any:
     raise TypeError(f"{str(value)[:40]!r} is no {getattr(kind, '__name__', kind)}")
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any, readers: Readers) -> Any:
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
     errors: list[Exception] = []
     for kind in kinds:
         try:
-            return _made(kind, value, readers)
+            return _made(kind, value)
         except (TypeError, ValueError) as error:
             errors.append(error)
     raise errors[0]

@@ -6,37 +6,28 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 TEXT_LIMIT = 100_000
 """Characters of a text that are searched."""
-
 FEWEST, SHORTEST = 4, 80
 """A loop is at least so many turns and so many characters; ..."""
-
 MANY, SHORT = 6, 36
 """... or so many turns of so few characters. The n-gram rule lets no more than about twenty tokens repeat."""
-
 SIGN_TURNS, SIGNS, LEADERS = 100, 400, 1000
 """Limits of units without a letter or digit outside of tags: so many turns and characters, more where they
 are of leaders, rules and blanks. What documents have of them is shorter: a line, the empty cells of a
 table.
 """
-
 NUMBERED_TURNS, NUMBERED_LETTERS, REGULAR = 8, 12, 0.9
 """Limits of units in which a number changes: so many turns of so many letters outside of tags and labels, and
 the part of steps that are alike. Rows of other numbers are tables.
 """
-
-_WINDOW = 12
-_CANDIDATES = 8
+_WINDOW, _CANDIDATES = 12, 8
 _LEADER = frozenset(" \t\n.…·•_-–—=─━*~")
-_LABEL = re.compile(r"<\|ref\|>.*?<\|/ref\|>", re.DOTALL)
-_BOX = re.compile(r"<\|det\|>.*?<\|/det\|>", re.DOTALL)
-_TAG = re.compile(r"<[^<>]*>")
-_TAG_HALVES = re.compile(r"^[^<>]*>|<[^<>]*$")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -73,48 +64,47 @@ def _longest(text: str, enough: Callable[[str, int], bool]) -> Loop | None:
     best: Loop | None = None
     for period in _periods(codes):
         start, length = _longest_run(codes[period:] == codes[:-period])
-        count = (length + period) // period
-        if count * period <= (best.end - best.start if best else 0):
-            continue
-        loop = Loop(start, period, count, text[start : start + period])
-        if enough(loop.unit, count):
+        loop = Loop(start, period, (length + period) // period, text[start : start + period])
+        longer = best is None or loop.end - loop.start > best.end - best.start
+        if longer and enough(loop.unit, loop.count):
             best = loop
     return best
 
 
 def _repeats(unit: str, count: int) -> bool:
     size = len(unit) * count
-    if not _letters(unit, alone=False):
+    if not any(map(str.isalnum, _untagged(unit))):
         return count >= SIGN_TURNS and size >= (LEADERS if _LEADER.issuperset(unit) else SIGNS)
     return count >= FEWEST and size >= SHORT and (size >= SHORTEST or count >= MANY)
 
 
+def _counts(unit: str, count: int) -> bool:
+    words = _untagged(re.sub(r"(?s)<\|ref\|>.*?<\|/ref\|>", "", unit))
+    return count >= NUMBERED_TURNS and sum(map(str.isalpha, words)) >= NUMBERED_LETTERS
+
+
+def _untagged(unit: str) -> str:
+    return re.sub(r"^[^<>]*>|<[^<>]*$", "", re.sub(r"<[^<>]*>", "", unit))
+
+
 def _numbered_loop(text: str) -> Loop | None:
     """A loop of the text whose numbers are all alike: a box that moves, a row that counts."""
-    found = _longest(
-        _DIGITS.sub("0", text),
-        lambda unit, count: count >= NUMBERED_TURNS and _letters(unit, alone=True) >= NUMBERED_LETTERS,
-    )
+    found = _longest(_DIGITS.sub("0", text), _counts)
     if found is None:
         return None
-    places, ends, last = list[int](), list[int](), 0  # in the text, of each character of the masked one
-    for match in _DIGITS.finditer(text):
-        places += [*range(last, match.start()), match.start()]
-        ends += [*range(last + 1, match.start() + 1), match.end()]
-        last = match.end()
-    places += range(last, len(text))
-    ends += range(last + 1, len(text) + 1)
-    starts = range(found.start, found.end, found.period)
-    turns = [text[places[start] : ends[start + found.period - 1]] for start in starts]
+    places = [0]  # in the text, where each character of the masked one begins, and its end
+    for match in re.finditer(r"\d+|\D", text):
+        places.append(match.end())
+    starts = [places[at] for at in range(found.start, found.end + 1, found.period)]
+    turns = [text[start:end] for start, end in pairwise(starts)]
     if not _counts_on(turns):
         return None
-    size = ends[found.end - 1] - places[found.start]
-    return Loop(places[found.start], size // found.count, found.count, turns[0])
+    return Loop(starts[0], (starts[-1] - starts[0]) // found.count, found.count, turns[0])
 
 
 def _counts_on(turns: Sequence[str]) -> bool:
     """Tell whether the numbers outside of boxes stay or go on by the same step: those of a table do not."""
-    rows = [_DIGITS.findall(_BOX.sub("", turn)) for turn in turns]
+    rows = [_DIGITS.findall(re.sub(r"(?s)<\|det\|>.*?<\|/det\|>", "", turn)) for turn in turns]
     numbers = np.array([[int(digits[:15]) for digits in row] for row in rows], np.int64)  # (turns, N)
     steps = np.diff(numbers, axis=0)
     return bool((steps == np.median(steps, axis=0)).mean() >= REGULAR if steps.size else True)
@@ -136,7 +126,7 @@ def _periods(codes: npt.NDArray[np.uint32]) -> list[int]:
     periods, times = np.unique(distances, return_counts=True)
     possible = (periods <= n // FEWEST) & (times >= SHORT // 3)
     periods, times = periods[possible], times[possible]
-    return sorted(int(period) for period in periods[np.argsort(-times, kind="stable")[:_CANDIDATES]])
+    return sorted(periods[np.argsort(-times, kind="stable")[:_CANDIDATES]].tolist())
 
 
 def _longest_run(true: npt.NDArray[np.bool_]) -> tuple[int, int]:
@@ -147,9 +137,3 @@ def _longest_run(true: npt.NDArray[np.bool_]) -> tuple[int, int]:
         return 0, 0
     longest = int(np.argmax(ends - starts))
     return int(starts[longest]), int(ends[longest] - starts[longest])
-
-
-def _letters(unit: str, alone: bool) -> int:
-    """Count letters outside of tags and labels; with digits unless `alone`."""
-    plain = _TAG_HALVES.sub("", _TAG.sub("", _LABEL.sub("", unit) if alone else unit))
-    return sum(map(str.isalpha if alone else str.isalnum, plain))

@@ -81,11 +81,9 @@ FEWEST_TIES = 2
 class Ties:
     """Counts of one run, page by page."""
 
-    pages: int = 0
-    """Pages whose tokens are known on both sides."""
+    pages: int = 0  # whose tokens are known on both sides
     divergences: int = 0
-    ties: int = 0
-    """Those of the divergences that rounding alone can explain."""
+    ties: int = 0  # those of the divergences that rounding alone can explain
     other_settings: int = 0
     """Divergences that settings explain, which differ or reproduced them: no tie is counted there."""
 
@@ -106,15 +104,16 @@ class Ties:
         """Say what this many ties mean, in words; None below `FEWEST_TIES`."""
         if self.ties < FEWEST_TIES:
             return None
-        if self.ties == self.divergences:
-            what = f"All {self.ties} divergences (on {self.pages} pages) are ties"
-        else:
-            what = f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties"
+        which = "All" if self.ties == self.divergences else f"{self.ties} of"
         return (
-            f"{what}. That many are a finding: a tie explains one divergence, not {self.ties}, and a "
-            "systematic rounding difference looks exactly like this. "
-            "Search for the first stage whose output differs."
+            f"{which} {self.divergences} divergences (on {self.pages} pages) are ties. That many are a "
+            f"finding: a tie explains one divergence, not {self.ties}, and a systematic rounding difference "
+            "looks exactly like this. Search for the first stage whose output differs."
         )
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values: the counts and the finding, null where there is none."""
+        return asdict(self) | {"finding": self.finding}
 
 
 def count_ties(reports: Iterable[ParityReport | None]) -> Ties:
@@ -123,8 +122,3 @@ def count_ties(reports: Iterable[ParityReport | None]) -> Ties:
     for report in reports:
         counted.add(report)
     return counted
-
-
-def ties_document(ties: Ties) -> dict[str, Any]:
-    """The counts as JSON-ready values: pages, divergences, ties, finding (null where there is none)."""
-    return asdict(ties) | {"finding": ties.finding}

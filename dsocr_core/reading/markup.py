@@ -27,17 +27,13 @@ PAGE = "<PAGE>"
 """Text before each page of a prompt with several."""
 REF, REF_END = "<|ref|>", "<|/ref|>"
 DET, DET_END = "<|det|>", "<|/det|>"
+_MIDDLE = REF_END + DET
 END_MARKER = "<｜end▁of▁sentence｜>"
 """The end token's text, last in a raw text that the model finished."""
-
-_MIDDLE = REF_END + DET
-
 SCALE = 999
 """The model writes coordinates in 0..999 of the page's sides."""
-
 COORDINATE_LIMIT = 1_000_000
 """Numbers beyond are no coordinates; smaller ones outside of the page stay as written."""
-
 Coordinates = tuple[float, float, float, float]
 
 
@@ -45,8 +41,7 @@ class Form(NamedTuple):
     """Form in which a text is marked up."""
 
     markup: Markup = "ref"
-    pages: int | None = None
-    """Pages of the prompt, each begun by `<PAGE>`; None for one whose pages nothing begins."""
+    pages: int | None = None  # of the prompt, each begun by `<PAGE>`; None for one whose pages nothing begins
 
 
 REF_FORM = Form()
@@ -61,15 +56,11 @@ class Span:
     boxes: tuple[Coordinates, ...]
     start: int
     end: int
-    text: str = ""
-    """The segment that follows, up to the next span."""
-    malformed: str | None = None
-    """Why something of the span could not be read; boxes before it are still read."""
-    closed: bool = True
-    """False for markup that the published pattern does not match and leaves in the text."""
+    text: str = ""  # the segment that follows, up to the next span
+    malformed: str | None = None  # why something could not be read; boxes before it are still read
+    closed: bool = True  # False for markup that the published pattern does not match and leaves in the text
     markup: Markup = "ref"
-    page: int = 0
-    """Number of its page among those of the prompt, from 0."""
+    page: int = 0  # number of its page among those of the prompt
 
 
 @dataclass(frozen=True)
@@ -82,12 +73,9 @@ class Box:
     y1: int
     x2: int
     y2: int
-    text: str
-    """The segment that follows the block in the text."""
-    coordinates: tuple[float, float, float, float]
-    """As written by the model, in 0..999 of the page's sides."""
-    page: int = 0
-    """Number of its page among those of the prompt, from 0."""
+    text: str  # the segment that follows the block in the text
+    coordinates: Coordinates  # as written by the model, in 0..999 of the page's sides
+    page: int = 0  # number of its page among those of the prompt
 
 
 def parse(text: str, form: Form = REF_FORM) -> tuple[Span, ...]:
@@ -142,7 +130,7 @@ def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
     whole, position = _ref_rows(text, flat=markup == "det")
     found = [*whole, *_unclosed(text, position)]
     if markup == "det":
-        found = _apart(whole, det_rows(text), found[len(whole) :])
+        found = _disjoint(merge(whole, det_rows(text), found[len(whole) :], key=lambda row: row.start))
     ends = [row.start for row in found[1:]] + [len(text)] * bool(found)
     return tuple(
         Span(s.label, s.boxes, s.start, s.end, text[s.end : end], s.malformed, s.closed, s.markup)
@@ -150,12 +138,12 @@ def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
     )
 
 
-def _apart(whole: list[Span], second: Iterable[Span], unclosed: list[Span]) -> list[Span]:
-    """Rows in the order of the text: those of the second form outside of whole ones, unclosed ones cut off
-    where another begins.
+def _disjoint(rows: Iterable[Span]) -> list[Span]:
+    """Rows of both forms without those of the second within whole ones; unclosed ones are cut off where
+    another begins.
     """
     found: list[Span] = []
-    for row in merge(whole, second, unclosed, key=lambda row: row.start):
+    for row in rows:
         if not found or row.start >= found[-1].end:
             found.append(row)
         elif not found[-1].closed:
@@ -189,11 +177,10 @@ def det_rows(text: str) -> Iterator[Span]:
             if closing < 0:
                 return
             tail = _TAIL.match(text, closing + 1) if closing > label.end() else None
-        if tail is None:
-            continue
-        position = tail.end()
-        boxes, reason = parse_coordinates(text[label.end() - 1 : closing + 1], flat=True)
-        yield Span(label[1], boxes, start, position, malformed=reason, markup="det")
+        if tail is not None:
+            position = tail.end()
+            boxes, reason = parse_coordinates(text[label.end() - 1 : closing + 1], flat=True)
+            yield Span(label[1], boxes, start, position, malformed=reason, markup="det")
 
 
 def _ref_rows(text: str, flat: bool = False) -> tuple[list[Span], int]:
@@ -214,6 +201,23 @@ def _ref_rows(text: str, flat: bool = False) -> tuple[list[Span], int]:
     return found, position
 
 
+def _unclosed(text: str, position: int) -> list[Span]:
+    """What begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
+    spans: list[Span] = []
+    starts = [found.start() for found in re.compile(re.escape(REF)).finditer(text, position)]
+    for start, until in zip(starts, [*starts[1:], len(text)], strict=False):
+        label_end = text.find(REF_END, start + len(REF), until)
+        end, label = label_end + len(REF_END), text[start + len(REF) : label_end]
+        if label_end < 0:
+            end, label, reason = start + len(REF), "", f"no {REF_END}"
+        elif text.startswith(DET, end):
+            end, reason = until, f"no {DET_END}"
+        else:
+            reason = f"no {DET} right after {REF_END}"
+        spans.append(Span(label, (), start, end, malformed=reason, closed=False))
+    return spans
+
+
 def block_text(span: Span) -> str:
     """The text of a block for people: what follows its markup, without the end marker, stripped."""
     return span.text.removesuffix(END_MARKER).strip()
@@ -221,10 +225,8 @@ def block_text(span: Span) -> str:
 
 def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, int, int]:
     """(x1, y1, x2, y2) in pixels as the published code computes them: truncated, not clipped."""
-    left, top, right, bottom = (
-        int(value / SCALE * side) for value, side in zip(box, (width, height) * 2, strict=True)
-    )
-    return left, top, right, bottom
+    x1, y1, x2, y2 = (int(value / SCALE * side) for value, side in zip(box, (width, height) * 2, strict=True))
+    return x1, y1, x2, y2
 
 
 def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...]:
@@ -240,24 +242,6 @@ def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...
             corners = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
             boxes.append(Box(len(boxes), span.label, *corners, text, coordinates, span.page))
     return tuple(boxes)
-
-
-def _unclosed(text: str, position: int) -> list[Span]:
-    """Find what begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
-    spans: list[Span] = []
-    starts = [found.start() for found in re.finditer(re.escape(REF), text[position:])]
-    for start, until in zip(starts, [*starts[1:], len(text) - position], strict=False):
-        start, until = start + position, until + position
-        label_end = text.find(REF_END, start + len(REF), until)
-        end = label_end + len(REF_END)
-        if label_end < 0:
-            end, label, reason = start + len(REF), "", f"no {REF_END}"
-        elif text.startswith(DET, end):
-            end, label, reason = until, text[start + len(REF) : label_end], f"no {DET_END}"
-        else:
-            label, reason = text[start + len(REF) : label_end], f"no {DET} right after {REF_END}"
-        spans.append(Span(label, (), start, end, malformed=reason, closed=False))
-    return spans
 
 
 def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates, ...], str | None]:

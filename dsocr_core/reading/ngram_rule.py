@@ -22,9 +22,9 @@ class NgramRule:
         self._ids: list[int] = []
         # Of each n-gram without its last token: what followed, and where it began the last time.
         self._followers: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
-        beside = self.policy.window and not self.policy.over_prompt
+        counts = self.policy.size and (self.policy.over_prompt or not self.policy.window)
         # Taken in when the rule is first asked, so that a device that reads the prompt need not wait for it.
-        self._prompt: Iterable[int] = () if beside or not self.policy.size else prompt_ids
+        self._prompt: Iterable[int] = prompt_ids if counts else ()
 
     def _take_prompt(self) -> None:
         prompt, self._prompt = self._prompt, ()
@@ -45,9 +45,7 @@ class NgramRule:
         size, window = self.policy.size, self.policy.window
         if size == 0 or len(self._ids) + 1 < size:
             return set()
-        began = self._followers.get(tuple(self._ids[len(self._ids) - size + 1 :]))
-        if began is None:
-            return set()
+        began = self._followers.get(tuple(self._ids[len(self._ids) - size + 1 :]), {})
         first = max(0, len(self._ids) - window) if window else 0
         return {token for token, start in began.items() if start >= first} - self._exempt
 

@@ -100,17 +100,14 @@ class Difference:
     """One difference of two results."""
 
     kind: Kind
-    words: str
-    """Words of the difference, for people; text of the model in it is plain text and not escaped."""
-    within: bool = False
-    """True where it is within tolerance."""
+    words: str  # words of the difference, for people; text of the model in it is plain text and not escaped
+    within: bool = False  # True where it is within tolerance
     where: Where = Where()
     evidence: dict[str, int | float | str] = field(default_factory=dict)
     """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
     error_rate. order: moved, matched. loop: period, count, start, unit. truncated: tokens, limit.
     inputs, same_text: lines."""
-    texts: tuple[str, str] | None = field(default=None, repr=False)
-    """Both texts, where these differ."""
+    texts: tuple[str, str] | None = field(default=None, repr=False)  # both texts, where these differ
 
     @property
     def sentence(self) -> str:
@@ -154,8 +151,7 @@ class Cause:
     """A likely cause of a page's differences."""
 
     name: CauseName
-    words: str
-    """One sentence: what differs and what it does."""
+    words: str  # one sentence: what differs and what it does
 
     @property
     def sentence(self) -> str:
@@ -174,17 +170,18 @@ def reproduced(found: Sequence[Cause], words: str) -> tuple[Cause, ...]:
 
 # --- boxes, inputs, tokens ------------------------------------------------------------------------
 
+MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
+
 
 @dataclass(frozen=True)
 class BoxPair:
     """One row of the box comparison; an absent side is None."""
 
-    state: Literal["matched", "moved", "relabelled", "only_a", "only_b"]
+    state: MatchState
     a: Box | None
     b: Box | None
     iou: float | None = None
-    shift_percent: float | None = None
-    """Largest coordinate difference in percent of the image side."""
+    shift_percent: float | None = None  # largest coordinate difference in percent of the image side
 
     @property
     def page(self) -> int:
@@ -202,8 +199,7 @@ class InputLine:
     a: str | None
     b: str | None
     state: Literal["equal", "differs", "not known"]
-    decides: bool = True
-    """False for a line that is shown only: both sides may differ in it."""
+    decides: bool = True  # False for a line that is shown only: both sides may differ in it
 
     @property
     def differs(self) -> bool:
@@ -226,16 +222,13 @@ def input_line(name: str, a: str | None, b: str | None, decides: bool = True) ->
 class Margins:
     """Margins of both sides' two best logits in the step in which their tokens diverge."""
 
-    a: TopTwo | None
-    """None when that side did not record them; at least one did."""
+    a: TopTwo | None  # none when that side did not record them; at least one did
     b: TopTwo | None
-    dtype: str
-    """The coarser of both sides' number types."""
+    dtype: str  # the coarser of both sides' number types
     ulps: float
     """By how much the difference of the two tokens' logits changed from one side to the other: the sum of
     both margins, in units in the last place of that type (`reading.margins`)."""
-    tie: bool
-    """True where rounding alone can explain the divergence."""
+    tie: bool  # True where rounding alone can explain the divergence
 
     @property
     def words(self) -> str:
@@ -263,10 +256,8 @@ class Divergence:
     index: int
     text_a: str
     text_b: str
-    context: str
-    """The common text just before."""
-    box_a: int | None
-    """Index of A's box in whose block it lies, None before the first."""
+    context: str  # the common text just before
+    box_a: int | None  # index of A's box in whose block it lies, None before the first
     box_b: int | None
     margins: Margins | None = None
     """None when neither side recorded its two best logits, and when one of them had ended there."""
@@ -280,16 +271,14 @@ class ParityReport:
     differences: tuple[Difference, ...]
     """Everything that differs, those beyond tolerance first, then the gravest; empty only where both are
     identical."""
-    causes: tuple[Cause, ...]
-    """Likely causes, the surest first."""
+    causes: tuple[Cause, ...]  # likely causes, the surest first
     pairs: tuple[BoxPair, ...]
     boxes_a: int
     boxes_b: int
     boxes_matched: int
     max_coordinate_difference_percent: float | None
     mean_coordinate_difference_percent: float | None
-    tokens_equal: bool | None
-    """None where a side does not know its tokens."""
+    tokens_equal: bool | None  # none where a side does not know its tokens
     first_divergence: Divergence | None
     character_error_rate: float
     inputs: tuple[InputLine, ...]

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsocr_core.models.spec import Markup
-from dsocr_core.reading.markup import (
-    END_MARKER,
-    PAGE,
-    REF,
-    REF_END,
-    REF_FORM,
-    Form,
-    Span,
-    det_marks,
-    page_places,
-    parse,
-    pixel_corners,
-)
+from dsocr_core.reading import markup as marks
+from dsocr_core.reading.markup import END_MARKER, PAGE, REF_FORM, Form, Span, parse, pixel_corners
 
 IMAGE_LABEL = "image"
-_IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
-
-_RELATIONS = {"\\coloneqq": ":=", "\\eqqcolon": "=:"}
+_IMAGE_MARK = f"{marks.REF}{IMAGE_LABEL}{marks.REF_END}"
 _MOST_WORK = 2_000_000_000
 """Characters looked at where replacements are made one after the other; more than a model can write."""
-
 MAX_CROPS = 1000
-MAX_CROP_SIDE = 65_500
-"""Pixels; JPEG holds no more."""
+MAX_CROP_SIDE = 65_500  # pixels; JPEG holds no more
 MAX_CROP_PAGES = 16
 """All crops together hold at most this many times the page's pixels."""
 
@@ -36,11 +21,6 @@ MAX_CROP_PAGES = 16
 def clean_text(text_raw: str) -> str:
     """The text without a trailing end marker, stripped; block markup stays."""
     return text_raw.removesuffix(END_MARKER).strip()
-
-
-def leading_space(text_raw: str) -> int:
-    """Characters that `clean_text` takes away at the beginning."""
-    return len(text_raw) - len(text_raw.lstrip())
 
 
 def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | None = None) -> str:
@@ -53,14 +33,13 @@ def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | No
     """
     text = clean_text(text_raw)
     if form.pages is None:
-        before = leading_space(text_raw)
+        before = len(text_raw) - len(text_raw.lstrip())
         spans = parse(text_raw, form) if blocks is None else blocks
-        places = [(span.start - before, span.end - before) for span in spans if span.closed]
-        return _made(text, form.markup, places)
-    head, *pages = (text[start:end].strip() for start, end in page_places(text))
+        return _without_markup(text, form.markup, spans, before)
+    head, *pages = (text[start:end].strip() for start, end in marks.page_places(text))
     for number, page in enumerate(pages[: form.pages]):
-        places = [(span.start, span.end) for span in parse(page, Form(form.markup)) if span.closed]
-        pages[number] = _made(page, form.markup, places, page_prefix(number))
+        spans = parse(page, Form(form.markup))
+        pages[number] = _without_markup(page, form.markup, spans, prefix=page_prefix(number))
     return "\n".join([*([head] if head else []), *(part for page in pages for part in (PAGE, page))])
 
 
@@ -69,15 +48,24 @@ def page_prefix(number: int) -> str:
     return f"page_{number}_"
 
 
-def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: str = "") -> str:
-    """A page's text without its markup, which stands at `places`; `prefix` begins its pictures' names.
+def _without_markup(
+    text: str, markup: Markup, spans: Sequence[Span], before: int = 0, prefix: str = ""
+) -> str:
+    """A page's text, which lacks the first `before` characters of that of the spans; `prefix` begins its
+    pictures' names.
 
     As published every replacement is made in the whole text that the one before it left. Where that would be
     more work than any model's text is, each mark is replaced in its place.
     """
-    published = [(text[start:end], "") for start, end in places] if markup == "ref" else det_marks(text)
+    places = [(span.start - before, span.end - before) for span in spans if span.closed]
+    published = [(text[start:end], "") for start, end in places] if markup == "ref" else marks.det_marks(text)
     links: dict[str, str] = {}
-    for number, mark in enumerate(mark for mark, label in published if _is_image(mark, label, markup)):
+    images = [
+        mark
+        for mark, label in published
+        if _IMAGE_MARK in mark or (markup == "det" and label.strip() == IMAGE_LABEL)
+    ]
+    for number, mark in enumerate(images):
         links.setdefault(mark, f"![](images/{prefix}{number}.jpg)\n")
     others = dict.fromkeys(mark for mark, _ in published if mark not in links)
     if (len(links) + len(others)) * len(text) >= _MOST_WORK:
@@ -93,15 +81,8 @@ def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: 
     return text
 
 
-def _is_image(mark: str, label: str, markup: Markup) -> bool:
-    return _IMAGE_MARK in mark or (markup == "det" and label.strip() == IMAGE_LABEL)
-
-
 def _without_tex(text: str) -> str:
-    if "\\" in text:
-        for name, plain in _RELATIONS.items():
-            text = text.replace(name, plain)
-    return text
+    return text.replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:") if "\\" in text else text
 
 
 def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
@@ -113,10 +94,8 @@ def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int
     """
     areas: dict[int, tuple[int, int, int, int]] = {}
     allowance = MAX_CROP_PAGES * width * height
-    images = sorted(
-        (span for span in spans if span.label == IMAGE_LABEL), key=lambda span: span.markup == "det"
-    )
-    boxes = [box for span in images for box in span.boxes]
+    images = [span for span in spans if span.label == IMAGE_LABEL]
+    boxes = [box for form in ("ref", "det") for span in images if span.markup == form for box in span.boxes]
     for number, box in enumerate(boxes[:MAX_CROPS]):
         x1, y1, x2, y2 = pixel_corners(box, width, height)
         area = (x2 - x1) * (y2 - y1)

@@ -1,4 +1,4 @@
-"""Records that travel between the layers: requests, results, timings.
+"""Records that travel between the layers: requests, results, timings. Unknown is None, once.
 
 Nothing after a backend depends on which one a result is from.
 """
@@ -10,11 +10,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
-from dsocr_core.models.family import FIRST, MODELS, ModelSpec, all_stages, family_named, preset_named
+from dsocr_core.models.family import FIRST, MODELS, ModelSpec, family_named, preset_named
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.reading.jsonable import from_jsonable
@@ -22,6 +22,30 @@ from dsocr_core.reading.markup import Box, Form, Span, page_boxes, page_notes, p
 
 GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
 IMAGE_PLACEHOLDER = "<image>"
+NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size  # of the published `infer` by itself ...
+NGRAM_EVAL = FIRST.decoding.ngram_size_eval  # ... and under `eval_mode=True`
+VENDOR_TOKEN_CEILING = 8192  # `max_new_tokens` of the published `infer`
+MOST_EXEMPT = 8  # tokens that the n-gram rule may leave out
+
+Unlimited = Literal["unlimited"]
+UNLIMITED: Unlimited = "unlimited"
+"""A token limit: until EOS or the context limit."""
+Template = Literal["plain", "no_newline", "roles", "newline", "grounding", "newline_grounding"]
+"""Forms of a prompt: as published; without the newline after `<image>`; as a chat; with what DeepSeek-OCR's
+has behind `<image>`.
+"""
+BackendName = str
+"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
+VENDOR: BackendName = "vendor"
+Side = Literal["a", "b"]
+SIDES: tuple[Side, Side] = ("a", "b")
+"""The two sides of a comparison; B is the reference."""
+FinishReason = Literal["eos", "length"]
+POSTPROCESS_ERROR = "postprocess_error"
+"""In a result's environment: what the published code raised after its text was there."""
+BOXES_NOT_KNOWN = "boxes_not_known"
+"""Name under which a stored environment says that a result does not know its boxes."""
+CancelToken = threading.Event
 
 
 def prompt_problem(prompt: str) -> str | None:
@@ -40,21 +64,6 @@ def prompt_problem(prompt: str) -> str | None:
     return f"{needs}; the published code would leave out the text between the first and the last"
 
 
-NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size
-"""The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
-
-NGRAM_EVAL = FIRST.decoding.ngram_size_eval
-"""Its n-gram size under `eval_mode=True`."""
-
-Template = Literal["plain", "no_newline", "roles", "newline", "grounding", "newline_grounding"]
-"""Forms of a prompt: as published; without the newline after `<image>`; as a chat; with what DeepSeek-OCR's
-has behind `<image>`.
-"""
-
-MOST_EXEMPT = 8
-"""Tokens that the n-gram rule may leave out."""
-
-
 @dataclass(frozen=True)
 class NgramPolicy:
     """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
@@ -62,20 +71,18 @@ class NgramPolicy:
     A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
     counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
     tokens count: the rule of the vendor's vLLM scripts, whose processor never sees the prompt. The tokens
-    `exempt` are never forbidden. Raises ValueError for negative numbers and too many exempt tokens.
+    `exempt` are never forbidden. `over_prompt` lets a window reach into the prompt, as Unlimited-OCR's does.
+    Raises ValueError for negative numbers and too many exempt tokens.
     """
 
     size: int = 0
     window: int = 0
     exempt: tuple[int, ...] = ()
     over_prompt: bool = False
-    """True to let a window reach into the prompt, as Unlimited-OCR's does."""
 
     def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ValueError(f"n-gram size {self.size} is negative")
-        if self.window < 0:
-            raise ValueError(f"n-gram window {self.window} is negative")
+        if min(self.size, self.window) < 0:
+            raise ValueError(f"n-gram size {self.size} or window {self.window} is negative")
         if len(self.exempt) > MOST_EXEMPT:
             raise ValueError(f"{len(self.exempt)} exempt tokens are more than {MOST_EXEMPT}")
 
@@ -83,35 +90,6 @@ class NgramPolicy:
     def of(cls, policy: NgramPolicy | int) -> NgramPolicy:
         """A policy from a size alone."""
         return policy if isinstance(policy, NgramPolicy) else cls(policy)
-
-
-def ngram_words(size: int, window: int = 0, whitelist: Sequence[str] = ()) -> str:
-    """An n-gram rule in one line: "20", "30, window 90, except <td> </td>", "off"."""
-    if size == 0:
-        return "off"
-    words = str(size)
-    if window:
-        words += f", window {window}"
-    return f"{words}, except {' '.join(whitelist)}" if whitelist else words
-
-
-Unlimited = Literal["unlimited"]
-UNLIMITED: Unlimited = "unlimited"
-"""A token limit: until EOS or the context limit."""
-VENDOR_TOKEN_CEILING = 8192
-"""`max_new_tokens` of the published `infer`."""
-
-BackendName = str
-"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
-
-VENDOR: BackendName = "vendor"
-Side = Literal["a", "b"]
-SIDES: tuple[Side, Side] = ("a", "b")
-"""The two sides of a comparison; B is the reference."""
-
-POSTPROCESS_ERROR = "postprocess_error"
-"""In a result's environment: what the published code raised after its text was there."""
-FinishReason = Literal["eos", "length"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +101,7 @@ class PageFile:
 
 
 class Asked(NamedTuple):
-    """Fields of a request that may be unknown, where all are known."""
+    """Fields of a request that are None where another program does not record them, all known."""
 
     preset: str
     prompt: str
@@ -132,7 +110,6 @@ class Asked(NamedTuple):
 
 
 MAY_BE_UNKNOWN = Asked._fields
-"""Fields that are None in a request of another program that does not record them."""
 
 
 @dataclass(frozen=True)
@@ -144,27 +121,20 @@ class OcrRequest:
     prompt: str | None = GROUNDING_PROMPT
     max_new_tokens: int | Unlimited | None = VENDOR_TOKEN_CEILING
     no_repeat_ngram_size: int | None = NGRAM_SAVE_RESULTS
-    source: str = ""
-    """Name of the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    source: str = ""  # name of the page: a file name, or `paper.pdf#3`; empty is the image's name
     eval_mode: bool = False
     """True where the published code is asked for its text alone: it streams nothing and writes no files."""
-    test_compress: bool = False
-    """True to count what `outputs.compression` sums up."""
-    ngram_window: int = 0
-    """New tokens that the n-gram rule looks back on; 0: the whole sequence, as published."""
-    ngram_whitelist: tuple[str, ...] = ()
-    """Texts of the tokens that the n-gram rule never forbids."""
+    test_compress: bool = False  # counts what `page.compression` sums up
+    ngram_window: int = 0  # new tokens that the n-gram rule looks back on; 0: the whole sequence
+    ngram_whitelist: tuple[str, ...] = ()  # texts of the tokens that the n-gram rule never forbids
     max_tiles: int = MAX_TILES
     tile_size: int = TILE_SIZE
     template: Template = "plain"
-    exif: bool = True
-    """True to turn the page as its EXIF says."""
+    exif: bool = True  # turns the page as its EXIF says
     file: PageFile | None = field(default=None, compare=False)
     """Content of the page's file when it was taken up; None where nobody has looked."""
-    model: str = FIRST.name
-    """Row of `models.family` whose presets these are."""
-    more: tuple[Path, ...] = ()
-    """Images that follow the first one in the same prompt."""
+    model: str = FIRST.name  # row of `models.family` whose presets these are
+    more: tuple[Path, ...] = ()  # images that follow the first one in the same prompt
     more_files: tuple[PageFile, ...] = field(default=(), compare=False)
     """Contents of their files, as `file` is the first one's."""
 
@@ -176,11 +146,11 @@ class OcrRequest:
 
     @property
     def required(self) -> Asked:
-        """Return a value that an engine needs to read the page. Raises DsocrError where it is not known."""
-        preset, prompt, limit, ngram = (getattr(self, name) for name in MAY_BE_UNKNOWN)
-        if preset is None or prompt is None or limit is None or ngram is None:
+        """What an engine needs to read the page. Raises DsocrError where it is not known."""
+        values = [getattr(self, name) for name in MAY_BE_UNKNOWN]
+        if None in values:
             raise DsocrError(f"{self.name}: with which preset, prompt and limits it was read is not known")
-        return Asked(preset, prompt, limit, ngram)
+        return Asked(*values)
 
     @property
     def name(self) -> str:
@@ -203,13 +173,13 @@ class OcrRequest:
 
     @property
     def together(self) -> bool:
-        """Tell whether the model was asked for several pages at once, be there one alone in the end."""
+        """Tell whether the model was asked for several pages at once, even if the prompt has one."""
         asked = MODELS.get(self.model, FIRST).decoding
         return asked.images > 1 and (bool(self.more) or self.prompt == asked.prompts.get("pages"))
 
     @property
     def form(self) -> Form:
-        """Form in which its model marks the text up; the first one's, where nobody here knows it."""
+        """Form in which its model marks the text up; the first model's for one that is not known."""
         return Form(MODELS.get(self.model, FIRST).markup, len(self.images) if self.together else None)
 
     @property
@@ -237,30 +207,28 @@ class ModelInputs:
     """Input of the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
 
     prompt_ids: tuple[int, ...]
-    image_mask: tuple[tuple[int, int], ...]
-    """Runs of image positions in the prompt as (start, length)."""
-    grid: tuple[int, int]
-    """Tiles as (columns, rows); (1, 1) means no tiles."""
+    image_mask: tuple[tuple[int, int], ...]  # runs of image positions in the prompt as (start, length)
+    grid: tuple[int, int]  # tiles as (columns, rows); (1, 1) means no tiles
     global_shape: tuple[int, ...]
     global_sha256: str
-    tiles_shape: tuple[int, ...]
-    """Shape of `images_crop`; [1, 3, base, base] of zeros when there are no tiles."""
+    tiles_shape: tuple[int, ...]  # of `images_crop`; [1, 3, base, base] of zeros when there are no tiles
     tiles_sha256: str
     no_repeat_ngram_size: int
     max_new_tokens: int
     attention: str
     dtype: str
-    rotary_dtype: str
-    """Type the rotary inverse frequencies were rounded to."""
-    ngram_window: int = 0
-    """0: the whole sequence. Older records have no other."""
+    rotary_dtype: str  # to which the rotary inverse frequencies were rounded
+    ngram_window: int = 0  # 0: the whole sequence
     ngram_whitelist: tuple[str, ...] = ()
-    """Texts of the tokens that the n-gram rule never forbids."""
 
     @property
     def ngram_words(self) -> str:
-        """The n-gram rule in one line; the published kind is its size alone."""
-        return ngram_words(self.no_repeat_ngram_size, self.ngram_window, self.ngram_whitelist)
+        """The n-gram rule in one line: "20", "30, window 90, except <td> </td>", "off"."""
+        if self.no_repeat_ngram_size == 0:
+            return "off"
+        window = f", window {self.ngram_window}" if self.ngram_window else ""
+        exempt = f", except {' '.join(self.ngram_whitelist)}" if self.ngram_whitelist else ""
+        return f"{self.no_repeat_ngram_size}{window}{exempt}"
 
     @property
     def image_token_count(self) -> int:
@@ -289,18 +257,13 @@ class OcrResult:
 
     backend: BackendName
     request: OcrRequest
-    image_size: tuple[int, int]
-    """(width, height) in pixels after EXIF orientation; (0, 0) where it is not known."""
-    text_raw: str
-    """The decoded new tokens, specials and a trailing end marker included."""
-    token_ids: tuple[int, ...] | None
-    """The new tokens, the end token included when it was reached."""
-    token_texts: tuple[str, ...]
-    """Each new token decoded on its own; empty when the backend cannot tell."""
+    image_size: tuple[int, int]  # (width, height) in pixels after EXIF; (0, 0) where it is not known
+    text_raw: str  # the decoded new tokens, specials and a trailing end marker included
+    token_ids: tuple[int, ...] | None  # the new tokens, the end token included when it was reached
+    token_texts: tuple[str, ...]  # each new token decoded on its own; empty when the backend cannot tell
     finish_reason: FinishReason | None
     inputs: ModelInputs | None
-    timings: tuple[StageTiming, ...]
-    """Empty when nothing was measured."""
+    timings: tuple[StageTiming, ...]  # empty when nothing was measured
     environment: dict[str, str] = field(default_factory=dict)
     """Engine, checkpoint, device, library versions: what is needed to reproduce it."""
     top_two: tuple[TopTwo, ...] = ()
@@ -309,8 +272,7 @@ class OcrResult:
     """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
     more_sizes: tuple[tuple[int, int], ...] = ()
     """(width, height) of the pages that follow the first one in the same prompt."""
-    boxes_known: bool = True
-    """False for a text that says nothing of boxes, which the page may have."""
+    boxes_known: bool = True  # False for a text that says nothing of boxes, which the page may have
 
     @functools.cached_property
     def blocks(self) -> tuple[Span, ...]:
@@ -367,8 +329,8 @@ class OcrResult:
         return sum(timing.milliseconds for timing in self.timings if timing.stage in TOP_LEVEL)
 
 
-class Observer(Protocol):
-    """Observer of a reading. Called on the thread that runs the backend; must not block."""
+class Observer:
+    """Observer of a reading, which ignores it. Called on the thread that runs the backend; must not block."""
 
     def preparing(self, words: str) -> None: ...
 
@@ -379,29 +341,7 @@ class Observer(Protocol):
     def text(self, delta: str) -> None: ...
 
 
-class SilentObserver:
-    """An observer that does nothing."""
-
-    def preparing(self, words: str) -> None:
-        pass
-
-    def stage_started(self, stage: Stage) -> None:
-        pass
-
-    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
-        pass
-
-    def text(self, delta: str) -> None:
-        pass
-
-
-CancelToken = threading.Event
-
-
 # --- from JSON ------------------------------------------------------------------------------------
-
-BOXES_NOT_KNOWN = "boxes_not_known"
-"""Name under which a stored environment says that a result does not know its boxes."""
 
 
 def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
@@ -417,20 +357,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     known = environment.pop(BOXES_NOT_KNOWN, None) is None and data.get("boxes_known", True)
     values = data | {"request": request, "environment": environment, "boxes_known": known, "top_two": []}
     ids, logits = ([each for step in top_two for each in step[name]] for name in ("ids", "logits"))
-    return replace(from_jsonable(OcrResult, values, _STAGES), top_two=top_two_steps(ids, logits))
-
-
-def stage_named(name: str) -> Stage:
-    """The stage of some model. Raises ValueError."""
-    if name not in all_stages():
-        raise ValueError(f"stage '{name[:40]}'")
-    return Stage(name)
-
-
-_STAGES = {Stage: stage_named}
-
-_LARGEST = 3.5e38
-"""Limit above the largest float32: a logit beyond it is invalid."""
+    return replace(from_jsonable(OcrResult, values), top_two=top_two_steps(ids, logits))
 
 
 def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:
@@ -440,9 +367,9 @@ def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, 
     """
     if len(ids) != len(logits) or len(ids) % 2:
         raise ValueError(f"{len(ids)} ids and {len(logits)} logits are no pairs")
-    found = []
+    found, largest = [], 3.5e38  # above the largest float32
     for chosen, second, most, less in zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True):
-        if not _LARGEST > most >= less > -_LARGEST:  # nor for what is no number
+        if not largest > most >= less > -largest:  # nor for what is no number
             break
         found.append(TopTwo((int(chosen), int(second)), (float(most), float(less))))
     return tuple(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -20,49 +20,15 @@ from dsocr_core.base.formatting import shortened
 
 TEXT_LIMIT = 100_000
 """Characters of each text that are compared: the distance is quadratic in what differs."""
-CELL, ROW, HEADING, END = "\ue000", "\ue001", "\ue002", "\ue003"
-"""Marks of a table's cells and rows, and of a heading's start and end, in a plain text."""
-_ITEM = 0xE010
-"""Code point of the mark of a list's item, to which its depth is added."""
-_STRUCTURE = re.compile("[\ue000-\ue003\ue010-\ue01f]")
-_LIST = re.compile("[\ue002\ue003\ue010-\ue01f]")
-_SHOWN = 60
-"""Characters of a change that a sentence shows."""
-
+CELL, ROW, HEADING, END, _ITEM = "\ue000", "\ue001", "\ue002", "\ue003", 0xE010
+"""Marks in a plain text: of cells, rows, a heading's start and end; of a list's item, to which its depth is
+added.
+"""
+_STRUCTURE, _LIST = re.compile("[\ue000-\ue003\ue010-\ue01f]"), re.compile("[\ue002\ue003\ue010-\ue01f]")
 _SAME = str.maketrans({
     **dict.fromkeys("‐‑−–‒—―", "-"), **dict.fromkeys("’‘ʼ‚‹›′", "'"), **dict.fromkeys("“”„«»", '"'),
     **dict.fromkeys("✓✔✅☒", "☑"), "□": "☐", "∼": "~", "º": "°", "″": '"', "⁄": "/", "µ": "μ",
 })  # fmt: skip
-_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0f\ufeff]")
-_HTML_LIST = re.compile(r"<(/?)(ul|ol|li|h[1-6]|p|br|div)\b[^<>]*>", re.IGNORECASE)
-_RULE = re.compile(r"(?:[-*_=][ \t]*){3,}|(?:```|~~~)\w*")
-_BAR_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?")
-_BAR = re.compile(r"(?<!\\)\|")
-_QUOTE = re.compile(r"^(?:>[ \t]+)+(?![\d.,]+$)")
-_HEADING, _CLOSING, _UNDERLINE = re.compile(r"#{1,6}[ \t]+"), re.compile("[ ]#+$"), re.compile("={3,}")
-_BULLET = re.compile(r"[-*+•◦▪·][ \t]+(?![\d.,]+$)")
-_NUMBER = re.compile(r"\(?(\d{1,3}|[a-z]|[ivxlc]{2,6})[.)](?=\s|[^\W\d])[ \t]*")
-_TICK = re.compile(r"(?:\[[ \t]?([ xX])[ \t]?\]|[☐☑☒□✓✔✅])(?=\s|$)")
-_HTML_CELL = re.compile(r"<(t[dhr])\b([^<>]*)>", re.IGNORECASE)
-_SPAN = re.compile(r"\b((?:col|row)span)\s?=\s?[\"']?([2-9]\d*)", re.IGNORECASE)
-_EMPTY_CELLS = re.compile(f"(?:{CELL}[ ]*)+(?=[{ROW}\n]|$)")
-_ORDINAL = re.compile(r"(?<=\d)<sup>([a-z]{1,3})</sup>", re.IGNORECASE)
-_SCRIPT = re.compile(r"<(sup|sub)>([^<>]{1,40})</\1>", re.IGNORECASE)
-_RAISED, _LOWERED = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+"), re.compile("[\u2080-\u208e]+")
-_FRACTION = re.compile("(?<=\\d)(?=[\u00bc-\u00be\u2150-\u215e])")
-_COMMENT = re.compile(r"<!--[^<>]*-->")
-_STRUCK = re.compile(r"</?(?:s|del|strike)>", re.IGNORECASE)
-_INLINE_TAG = re.compile(r"</?(?:b|i|em|strong|u|span|code)(?:\s[^<>]*)?>", re.IGNORECASE)
-_TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s+[a-zA-Z-]+(?:\s?=[^<>]*)?)?\s?/?>")
-_LINK = re.compile(r"(?<!!)\[\^?([^\[\]\n]*)\]\([^()\s]*\)|<((?:https?://|mailto:)[^<>\s]+)>")
-_NOTE = re.compile(r"\[\^(\w{1,9})\]")
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-[ \t]?\n[ \t]?(?=[^\W\d_A-Z])")
-_LEADER = re.compile(r"([._])(?: ?\1){3,}")
-_EMPHASIS = re.compile(r"\\([_*#$%&|.()\[\]])|(?<![\w*])[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?![\w*])|\*\*")
-_DASHES, _BY = re.compile(r"(?<!-)-{2,3}(?!-)"), re.compile(r"(?<=\d) ?[xX] ?(?=\d)")
-_TOKEN = re.compile(r"[^\W\d_]+|\d[\d.,:/'-]*|[^\w\s]|_")
-_NUMBERS_APART = re.compile(r"(?<=\d)\s+(?=\d)")
-
 _LATEX = {
     "frac dfrac tfrac cfrac": r"\frac", "times": "×", "cdot": "·", "leq le leqslant": "≤",
     "geq ge geqslant": "≥", "pm": "±", "neq ne": "≠", "approx": "≈", "sim": "~", "in": "∈", "circ": "°",
@@ -71,36 +37,86 @@ _LATEX = {
     "mathrm mathbf text textbf textit operatorname left right displaystyle quad qquad": "",
 }  # fmt: skip
 _COMMANDS = {f"\\{name}": sign for names, sign in _LATEX.items() for name in names.split()}
-_COMMAND = re.compile(r"\\[a-zA-Z]+")
-_THIN = re.compile(r"\\[,;:! ]")
-_MATH = re.compile(
-    r"\\{1,2}[\[\]()]|\$\$"
-    r"|\\(?:begin|end)\{(?:equation|align|gather)\*?\}|\\label\{[^{}]*\}"
-)
-_DOLLARS = re.compile(r"(?<!\\)\$(?:(\S|\S[^$]{0,400}[^\s$\\])\$(?![\d.])| ([^$\n]{1,400}) \$)")
+
+
+def _grouped(script: str) -> str:
+    script = unicodedata.normalize("NFKC", script).translate(_SAME).strip()
+    return script if len(script) < 2 or set(script) == {"'"} else f"({script})"
+
+
+def _fraction(match: re.Match[str]) -> str:
+    over, under = (match[2] or match[3] or "").strip(), (match[4] or match[5] or "").strip()
+    over, under = (part if part.isalnum() else f"({part})" for part in (over, under))
+    return f"{match[1]} {over}/{under}" if match[1] else f"{over}/{under}"
+
+
+def _cell(match: re.Match[str]) -> str:
+    spans = "".join(map("".join, _SPAN.findall(match[2].lower())))
+    return f" {ROW if match[1].lower() == 'tr' else CELL}{spans} "
+
+
+_SPAN = re.compile(r"\b((?:col|row)span)\s?=\s?[\"']?([2-9]\d*)", re.IGNORECASE)
+Rule = tuple[str, str | Callable[[re.Match[str]], str]]
 _GROUP = r"(?:\{([^{}]*)\}|\s?(\w))"
-_LATEX_FRACTION = re.compile(rf"(\d)?\\frac\s?{_GROUP}{_GROUP}")
-_LATEX_SCRIPT = re.compile(r"([\^_])\{([^{}]*)\}")
+_INLINE: Sequence[Rule] = (
+    (r"(?i)(?<=\d)<sup>([a-z]{1,3})</sup>", r"\1"),  # 1st
+    (r"(?i)<(sup|sub)>([^<>]{1,40})</\1>", lambda m: "^_"[m[1].lower() == "sub"] + _grouped(m[2])),
+    (r"(?i)</?(?:s|del|strike)>", "~~"),
+    (r"(?i)</?(?:b|i|em|strong|u|span|code)(?:\s[^<>]*)?>", ""),
+    (r"\[\^(\w{1,9})\]", r"^\1"),  # a note
+    (r"(?<!!)\[\^?([^\[\]\n]*)\]\([^()\s]*\)|<((?:https?://|mailto:)[^<>\s]+)>", lambda m: m[2] or m[1]),
+    (r"\\[a-zA-Z]+", lambda m: _COMMANDS.get(m[0], m[0])),
+    (r"\\[,;:! ]", " "),
+    (r"\\{1,2}[\[\]()]|\$\$|\\(?:begin|end)\{(?:equation|align|gather)\*?\}|\\label\{[^{}]*\}", ""),
+    (
+        r"(?<!\\)\$(?:(\S|\S[^$]{0,400}[^\s$\\])\$(?![\d.])| ([^$\n]{1,400}) \$)",
+        lambda m: m[1] or m[2],
+    ),
+)
+"""What a page shows of tags, links and LaTeX within lines."""
+_CELLS: Sequence[Rule] = (
+    (r"(?i)<(t[dhr])\b([^<>]*)>", _cell),
+    (r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s+[a-zA-Z-]+(?:\s?=[^<>]*)?)?\s?/?>", " "),
+)
+_SCRIPTS: Sequence[Rule] = (
+    ("[\u00b2\u00b3\u00b9\u2070-\u207f]+", lambda m: "^" + _grouped(unicodedata.normalize("NFKC", m[0]))),
+    ("(?<=\\d)(?=[\u00bc-\u00be\u2150-\u215e])", " "),
+    ("[\u2080-\u208e]+", lambda m: "_" + _grouped(m[0])),
+)
+_LAST: Sequence[Rule] = (
+    (r"(?<=[^\W\d_])-[ \t]?\n[ \t]?(?=[^\W\d_A-Z])", ""),  # a hyphen at a line's end
+    (rf"(\d)?\\frac\s?{_GROUP}{_GROUP}", _fraction),
+    (r"([\^_])\{([^{}]*)\}", lambda m: m[1] + _grouped(m[2])),
+    (r"[{}]", ""),
+    (r"\\([_*#$%&|.()\[\]])|(?<![\w*])[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?![\w*])|\*\*", r"\1"),  # emphasis
+    (f"(?:{CELL}[ ]*)+(?=[{ROW}\n]|$)", ""),  # empty cells that end a row
+    (r"(?<!-)-{2,3}(?!-)", "-"),
+    (r"(?<=\d) ?[xX] ?(?=\d)", "×"),
+    (r"([._])(?: ?\1){3,}", r"\1\1\1"),  # leaders
+    (r"\^([°'])", r"\1"),
+)
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0f\ufeff]")
+
+
+def _applied(rules: Iterable[Rule], text: str) -> str:
+    for pattern, new in rules:
+        text = re.sub(pattern, new, text)
+    return text
 
 
 def plain(text: str) -> str:
     """A text as a rendered page shows it, with marks of list items, headings, cells and rows."""
-    text = _html_blocks(_COMMENT.sub(" ", text[:TEXT_LIMIT]))
-    text = _INLINE_TAG.sub("", _STRUCK.sub("~~", _SCRIPT.sub(_script, _ORDINAL.sub(r"\1", text))))
-    text = _LINK.sub(lambda match: match[2] or match[1], _NOTE.sub(r"^\1", text))
-    text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], match[0]), text)
-    text = _DOLLARS.sub(lambda match: match[1] or match[2], _MATH.sub("", _THIN.sub(" ", text)))
-    text = "\n".join(_blocks(text.split("\n")))
-    text = html.unescape(_TAG.sub(" ", text))
+    text = _applied(_INLINE, _html_blocks(re.sub(r"<!--[^<>]*-->", " ", text[:TEXT_LIMIT])))
+    text = html.unescape(_applied(_CELLS, "\n".join(_blocks(text.split("\n")))))
     if not text.isascii():
-        text = _FRACTION.sub(" ", _RAISED.sub(_raised, text.translate(_SAME)))
-        text = _LOWERED.sub(lambda match: "_" + _grouped(match[0]), text)
+        text = _applied(_SCRIPTS, text.translate(_SAME))
         text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_SAME))
-    text = _LATEX_FRACTION.sub(_fraction, _HYPHEN.sub("", text))
-    text = _LATEX_SCRIPT.sub(lambda match: match[1] + _grouped(match[2]), text)
-    text = _EMPHASIS.sub(r"\1", text.replace("{", "").replace("}", ""))
-    text = _BY.sub("×", _DASHES.sub("-", _EMPTY_CELLS.sub("", text)))
-    return _LEADER.sub(r"\1\1\1", text).replace("^°", "°").replace("^'", "'")
+    return _applied(_LAST, text)
+
+
+def squeezed(text: str) -> str:
+    """A plain text without blanks, but for those that hold two numbers apart."""
+    return "".join(re.sub(r"(?<=\d)\s+(?=\d)", "\0", text).split()).replace("\0", " ")
 
 
 def _html_blocks(text: str) -> str:
@@ -121,13 +137,21 @@ def _html_blocks(text: str) -> str:
             return "\n"
         if name != "li":
             return "\n# "
-        numbered, count = lists[-1] if lists else (0, 0)
         if lists:
             lists[-1][1] += 1
-        indent = "  " * min(len(lists) - 1, 8)
-        return f"\n{indent}{count + 1}. " if numbered else f"\n{indent}- "
+        numbered, count = lists[-1] if lists else (0, 1)
+        return f"\n{'  ' * min(len(lists) - 1, 8)}{f'{count}.' if numbered else '-'} "
 
-    return _HTML_LIST.sub(line, text) if "<" in text else text
+    return re.sub(r"(?i)<(/?)(ul|ol|li|h[1-6]|p|br|div)\b[^<>]*>", line, text) if "<" in text else text
+
+
+_RULE = re.compile(r"(?:[-*_=][ \t]*){3,}|(?:```|~~~)\w*")
+_BAR_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?")
+_QUOTE = re.compile(r"^(?:>[ \t]+)+(?![\d.,]+$)")
+_HEADING, _CLOSING, _UNDERLINE = re.compile(r"#{1,6}[ \t]+"), re.compile("[ ]#+$"), re.compile("={3,}")
+_BULLET = re.compile(r"[-*+•◦▪·][ \t]+(?![\d.,]+$)")
+_NUMBER = re.compile(r"\(?(\d{1,3}|[a-z]|[ivxlc]{2,6})[.)](?=\s|[^\W\d])[ \t]*")
+_TICK = re.compile(r"(?:\[[ \t]?([ xX])[ \t]?\]|[☐☑☒□✓✔✅])(?=\s|$)")
 
 
 def _blocks(lines: list[str]) -> list[str]:
@@ -143,7 +167,8 @@ def _blocks(lines: list[str]) -> list[str]:
         indent = len(line) - len(line.lstrip())
         if has_bars and "|" in body:
             if not _BAR_RULE.fullmatch(body):
-                found.append(f"{ROW}{CELL}{CELL.join(_BAR.split(body.strip('|')))}".replace("\\|", "|"))
+                cells = re.split(r"(?<!\\)\|", body.strip("|"))
+                found.append(f"{ROW}{CELL}{CELL.join(cells)}".replace("\\|", "|"))
             continue
         if _RULE.fullmatch(body):
             continue
@@ -165,48 +190,17 @@ def _blocks(lines: list[str]) -> list[str]:
             body = f"{chr(_ITEM + min(len(indents), 15))}{start}{body}"
         elif indent == 0:
             indents = []
-        found.append(_TICK.sub(_ticked, body))
-    return [_HTML_CELL.sub(_cell, line) for line in found]
+        found.append(_TICK.sub(lambda m: m[0] if m[1] is None else "☑☐"[m[1] == " "], body))
+    return found
 
 
-def _cell(match: re.Match[str]) -> str:
-    spans = "".join(map("".join, _SPAN.findall(match[2].lower())))
-    return f" {ROW if match[1].lower() == 'tr' else CELL}{spans} "
-
-
-def _ticked(match: re.Match[str]) -> str:
-    return match[0] if match[1] is None else "☐" if match[1] == " " else "☑"
-
-
-def _script(match: re.Match[str]) -> str:
-    return ("^" if match[1].lower() == "sup" else "_") + _grouped(match[2])
-
-
-def _raised(match: re.Match[str]) -> str:
-    return "^" + _grouped(unicodedata.normalize("NFKC", match[0]))
-
-
-def _grouped(script: str) -> str:
-    script = unicodedata.normalize("NFKC", script).translate(_SAME).strip()
-    return script if len(script) < 2 or set(script) == {"'"} else f"({script})"
-
-
-def _fraction(match: re.Match[str]) -> str:
-    over, under = (match[2] or match[3] or "").strip(), (match[4] or match[5] or "").strip()
-    over, under = (part if part.isalnum() else f"({part})" for part in (over, under))
-    return f"{match[1]} {over}/{under}" if match[1] else f"{over}/{under}"
-
-
-def squeezed(text: str) -> str:
-    """A plain text without blanks, but for those that hold two numbers apart."""
-    return "".join(_NUMBERS_APART.sub("\0", text).split()).replace("\0", " ")
-
+# --- changes --------------------------------------------------------------------------------------
 
 ChangeKind = Literal["text", "lines", "table"]
-_KIND_WORDS: dict[ChangeKind, str] = {
-    "lines": "a list's or heading's line end",
-    "table": "a table's rows or cells",
-}
+_KIND_WORDS = {"lines": "a list's or heading's line end", "table": "a table's rows or cells"}
+_TOKEN = re.compile(r"[^\W\d_]+|\d[\d.,:/'-]*|[^\w\s]|_")
+_SHOWN = 60
+"""Characters of a change that a sentence shows."""
 
 
 @dataclass(frozen=True)
@@ -225,20 +219,15 @@ class Change:
     @property
     def words(self) -> str:
         """The change for people: `1.20 -> 0.80`."""
-        if self.kind in _KIND_WORDS:
-            return _KIND_WORDS[self.kind]
-        return " -> ".join(_shown(side) for side in (self.a, self.b))
-
-
-def _shown(side: str) -> str:
-    return shortened(" ".join(_STRUCTURE.sub(" ", side).split()) or "(nothing)", _SHOWN)
+        sides = (" ".join(_STRUCTURE.sub(" ", side).split()) for side in (self.a, self.b))
+        changed = " -> ".join(shortened(side or "(nothing)", _SHOWN) for side in sides)
+        return _KIND_WORDS.get(self.kind, changed)
 
 
 def named(changes: Sequence[Change], most: int = 5) -> str:
     """The first changes for people, each once, and how many more there are."""
     words = list(dict.fromkeys(change.words for change in changes))
-    rest = len(words) - most
-    return "; ".join(words[:most]) + (f"; and {rest} more" if rest > 0 else "")
+    return "; ".join([*words[:most], *([f"and {len(words) - most} more"] if len(words) > most else ())])
 
 
 def text_changes(a: str, b: str) -> list[Change]:
@@ -254,19 +243,16 @@ def text_changes(a: str, b: str) -> list[Change]:
         if differs:
             of_a = left[together[0].src_start : together[-1].src_end]
             of_b = right[together[0].dest_start : together[-1].dest_end]
-            found.append(_change(a, of_a, b, of_b))
+            x, y = (text[m[0].start() : m[-1].end()] if m else "" for text, m in ((a, of_a), (b, of_b)))
+            found.append(Change(x, y, _kind([match[0] for match in (*of_a, *of_b)])))
     # Tokens may be equal where a blank between two numbers is not.
     return sorted(found, key=lambda change: (change.kind != "text", not change.has_digit)) or [Change(a, b)]
 
 
-def _change(a: str, left: list[re.Match[str]], b: str, right: list[re.Match[str]]) -> Change:
-    tokens = [match[0] for match in (*left, *right)]
+def _kind(tokens: Sequence[str]) -> ChangeKind:
     if any(map(_LIST.match, tokens)) and all(_LIST.match(token) or token in "-*+•" for token in tokens):
-        kind: ChangeKind = "lines"
-    else:
-        kind = "table" if all(map(_STRUCTURE.match, tokens)) else "text"
-    of_a, of_b = (text[m[0].start() : m[-1].end()] if m else "" for text, m in ((a, left), (b, right)))
-    return Change(of_a, of_b, kind)
+        return "lines"
+    return "table" if all(map(_STRUCTURE.match, tokens)) else "text"
 
 
 # --- both texts as runs, for people -----------------------------------------------------------------
@@ -285,27 +271,20 @@ _ALIKE = 0.5
 
 def text_difference(a: str, b: str) -> tuple[Runs, Runs]:
     """Both texts as runs, by words, then by the letters of words that differ; joined they give each text."""
-    left, right = _RUN.findall(a), _RUN.findall(b)
     runs: tuple[Runs, Runs] = ([], [])
-    for step in Levenshtein.opcodes(left, right):
-        before = "".join(left[step.src_start : step.src_end])
-        after = "".join(right[step.dest_start : step.dest_end])
-        if step.tag == "equal":
-            runs[0].append((before, "same"))
-            runs[1].append((after, "same"))
-            continue
-        for side, found in zip(runs, _letters(before, after), strict=True):
-            side += [run for run in found if run[0]]
+    for same, before, after in _steps(_RUN.findall(a), _RUN.findall(b)):
+        short = not same and max(len(before), len(after)) <= _MOST_LETTERS
+        steps: Iterable[tuple[bool, str, str]] = [(False, before, after)]
+        if short and Levenshtein.normalized_similarity(before, after) >= _ALIKE:
+            steps = _steps(before, after)
+        for equal, *texts in steps:
+            kind: RunKind = "same" if same else "word" if equal else "letter"
+            for side, text in zip(runs, texts, strict=True):
+                side += [(text, kind)] if text else []
     return runs
 
 
-def _letters(a: str, b: str) -> tuple[Runs, Runs]:
-    """Two stretches that differ: the letters that each has alone, where both are short and alike."""
-    if max(len(a), len(b)) > _MOST_LETTERS or Levenshtein.normalized_similarity(a, b) < _ALIKE:
-        return [(a, "letter")], [(b, "letter")]
-    runs: tuple[Runs, Runs] = ([], [])
+def _steps(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[bool, str, str]]:
     for step in Levenshtein.opcodes(a, b):
-        change: RunKind = "word" if step.tag == "equal" else "letter"
-        runs[0].append((a[step.src_start : step.src_end], change))
-        runs[1].append((b[step.dest_start : step.dest_end], change))
-    return runs
+        of_a, of_b = a[step.src_start : step.src_end], b[step.dest_start : step.dest_end]
+        yield step.tag == "equal", "".join(of_a), "".join(of_b)

@@ -1,7 +1,9 @@
-"""Findings of a trace: figures by tensor, causes, the sentence. No tensors, no torch."""
+"""Findings of a trace: figures by tensor and block, causes, the sentence. No tensors, no torch."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,20 +17,15 @@ class TensorDifference:
     """One output on both sides. A figure is None where it means nothing (ids have no ULP)."""
 
     name: str
-    call: int
-    """0 is the prefill, then the decode steps."""
-    view: int
-    """Pass of the vision towers in that call: with tiles 0 is the tiles, 1 the global view."""
+    call: int  # 0 is the prefill, then the decode steps
+    view: int  # pass of the vision towers in that call: with tiles 0 is the tiles, 1 the global view
     elements: int
-    differing_share: float
-    """Share of the elements, 0 to 1."""
+    differing_share: float  # share of the elements, 0 to 1
     max_ulp: int | None
     """Largest difference in units in the last place: of the narrower number type, at the larger of both
     values or at A's standard deviation, whichever is greater. Rounded up."""
-    relative_to_std: float | None
-    """Largest difference over A's standard deviation."""
-    error: float | None
-    """Root mean square of the difference over A's standard deviation."""
+    relative_to_std: float | None  # largest difference over A's standard deviation
+    error: float | None  # root mean square of the difference over A's standard deviation
     dtype_a: str
     dtype_b: str
 
@@ -75,8 +72,7 @@ class TraceSummary:
     causes: tuple[Cause, ...]
     sentence: str
     routers: tuple[RouterChange, ...] = ()
-    only_a: tuple[str, ...] = ()
-    """Names that B has no output for."""
+    only_a: tuple[str, ...] = ()  # names that B has no output for
     only_b: tuple[str, ...] = ()
 
     @property
@@ -100,3 +96,71 @@ class TraceSummary:
             "first": None if self.first is None else self.first.document(),
             "causes": [asdict(cause) for cause in self.causes],
         }
+
+
+# --- the error that each block takes and gives, step by step --------------------------------------
+
+_BLOCK = re.compile(r"(\w+\.(?:block|layer)\d+)\.(.+)")
+_BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
+_MOST_STEPS = 6
+
+
+@dataclass(frozen=True)
+class BlockError:
+    """One block in one call. Errors are root mean squares over A's standard deviation; None: not known."""
+
+    block: str
+    call: int
+    carried: float | None  # in what the block takes from the one before
+    error: float | None  # in what it gives, of its passes the largest
+    share: float  # share of the elements of what it gives that differ
+    max_ulp: int | None
+    outputs: int
+    differing: int
+
+    @property
+    def added(self) -> float | None:
+        """By how much the error grew in the block; below 0 where it shrank."""
+        return None if self.carried is None or self.error is None else self.error - self.carried
+
+
+def block_of(name: str) -> str:
+    found = _BLOCK.fullmatch(name)
+    return found[1] if found else name
+
+
+def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
+    """Block -> call -> its errors, blocks in the order of computing."""
+    grouped: dict[str, dict[int, list[TensorDifference]]] = {}
+    for row in summary.tensors:
+        grouped.setdefault(block_of(row.name), {}).setdefault(row.call, []).append(row)
+    carried: dict[int, float | None] = {}
+    curve: dict[str, dict[int, BlockError]] = {}
+    for block, calls in grouped.items():
+        for call, rows in calls.items():
+            # What the block gives, or the last of its parts where that has no tap.
+            out = [row for row in rows if row.name in (block, f"{block}.out")] or rows[-1:]
+            error = max((row.error for row in out if row.error is not None), default=None)
+            cell = BlockError(
+                block, call, carried.get(call, 0.0), error, max(row.differing_share for row in out),
+                max((row.max_ulp for row in out if row.max_ulp is not None), default=None),
+                len(rows), sum(row.differs for row in rows),
+            )  # fmt: skip
+            curve.setdefault(block, {})[call] = cell
+            carried[call] = error
+    return curve
+
+
+def shortened(names: Sequence[str], most: int = 12) -> str:
+    """Names with the number of their block left out, each once: `decoder.layer.queries`."""
+    short = dict.fromkeys(_BLOCK_NUMBER.sub("", name) for name in names)
+    more = f" and {len(short) - most} more" if len(short) > most else ""
+    return ", ".join(list(short)[:most]) + more
+
+
+def steps_shown(steps: int) -> list[int]:
+    """Calls to show of so many decode steps: the prefill, the first, the last and some between."""
+    if steps < _MOST_STEPS:
+        return list(range(steps + 1))
+    between = [round(steps * number / (_MOST_STEPS - 1)) for number in range(1, _MOST_STEPS)]
+    return list(dict.fromkeys([0, 1, *between]))

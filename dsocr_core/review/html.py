@@ -47,8 +47,7 @@ class _Shown:
     picture: str | None
     note: str
     reviews: Mapping[str, Judgement]
-    comments: Sequence[Judgement]
-    """Comments without a verdict."""
+    comments: Sequence[Judgement]  # comments without a verdict
 
 
 def html_report(review: Review, worst: int = WORST, words: str = "") -> str:

@@ -30,14 +30,11 @@ Names = tuple[str | None, str | None]
 class PageReview:
     """One page of a review. Immutable; made when the review is opened."""
 
-    names: Names
-    """Names of the page in A's run and in B's; None where a run does not have it."""
+    names: Names  # names of the page in A's run and in B's; None where a run does not have it
     comparison: Comparison
     """Both sides without their times and the tokens one by one: those are read when the page is shown."""
-    report: ParityReport | None
-    """Parity of A and B, the reference; None unless both sides have a result."""
-    differences: tuple[Difference, ...]
-    """The comparison's, and that a run does not have the page."""
+    report: ParityReport | None  # parity of A and B, the reference; None unless both sides have a result
+    differences: tuple[Difference, ...]  # the comparison's, and that a run does not have the page
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.reading.artifacts import BACKENDS, folder_key, page_key, result_image
 from dsocr_core.reading.clean import clean_path, is_clean_page
-from dsocr_core.reading.fingerprints import file_sha256
+from dsocr_core.reading.fingerprints import read_file
 from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
 from dsocr_core.review.page import PageReview
@@ -46,8 +46,7 @@ class PagePicture:
 
     path: Path
     with_boxes: bool
-    width: int
-    """Pixels after EXIF orientation; the coordinates of all boxes of the page."""
+    width: int  # pixels after EXIF orientation; the coordinates of all boxes of the page
     height: int
 
 
@@ -110,7 +109,7 @@ def source_of(image: Path, file: PageFile | None) -> Path | None:
     """The file that a page was read from, where its content is still the recorded one."""
     for path in _paths_of(image) if file else ():
         with contextlib.suppress(OSError, ValueError, DsocrError):
-            if path.is_file() and file and file_sha256(path) == file.sha256:
+            if path.is_file() and file and read_file(path).sha256 == file.sha256:
                 return path
     return None
 

@@ -43,8 +43,7 @@ class Side:
 
     record: RunRecord
     backend: str | None
-    name: str
-    """For people: the backend where both sides are of one run, else the run's id (and its backend)."""
+    name: str  # for people: the backend where both sides are of one run, else the run's id (and its backend)
     used: Mapping[str, str] = field(default_factory=dict)
     """Number type, attention and preset with which all of its pages were read, as far as they tell."""
 

@@ -36,17 +36,13 @@ class Judgement:
     """One row. `undoes` names the row that it takes back; its verdict is then None."""
 
     id: str
-    time: str
-    """ISO 8601, UTC."""
-    review: str
-    """Key of the review, `Review.key`."""
-    run_id: str
-    """A's run, under which the row is recorded."""
+    time: str  # ISO 8601, UTC
+    review: str  # key of the review, `Review.key`
+    run_id: str  # A's run, under which the row is recorded
     page: str
     reviewer: str
     verdict: VerdictWord | None
-    label: str = ""
-    """The cause, in the reviewer's words or a `page.Cause`."""
+    label: str = ""  # the cause, in the reviewer's words or a `page.Cause`
     comment: str = ""
     undoes: str | None = None
 

@@ -28,7 +28,6 @@ from dsocr_core.reading.records import (
     Observer,
     OcrRequest,
     OcrResult,
-    SilentObserver,
     result_from_jsonable,
 )
 from dsocr_core.vendor.errors import VendorCrashed, VendorError, VendorFailed
@@ -95,14 +94,14 @@ class VendorBackend:
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
     ) -> OcrResult:
         """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
-        return self._read(request, observer or SilentObserver(), cancel)[0]
+        return self._read(request, observer or Observer(), cancel)[0]
 
     def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
         """FLOPs of the published modules by torch's counter, while they read one page, as `Result.flops`.
 
         Raises as `recognize`.
         """
-        return self._read(request, SilentObserver(), cancel, count=True)[1]
+        return self._read(request, Observer(), cancel, count=True)[1]
 
     def _read(
         self, request: OcrRequest, observer: Observer, cancel: CancelToken | None, count: bool = False
@@ -112,7 +111,7 @@ class VendorBackend:
                 number,
                 **call,
                 max_new_tokens=None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
-                stream_text=not isinstance(observer, SilentObserver),
+                stream_text=type(observer).text is not Observer.text,
                 top_two=self._top_two,
                 count_flops=count,
             )

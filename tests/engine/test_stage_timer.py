@@ -9,10 +9,10 @@ import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import TOP_LEVEL, Stage
-from dsocr_core.reading.records import SilentObserver
+from dsocr_core.reading.records import Observer
 
 
-class Recorder(SilentObserver):
+class Recorder(Observer):
     def __init__(self) -> None:
         self.events: list[str] = []
 
@@ -78,7 +78,7 @@ def test_stages_are_timed_where_there_is_no_nvtx(monkeypatch: pytest.MonkeyPatch
 def test_ranges_alone_ask_the_device_for_nothing(ranges: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_timer, "_event", lambda: pytest.fail("an event was made"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("the device was waited for"))
-    timer = StageTimer(torch.device("cuda"), SilentObserver(), Marks.RANGES)
+    timer = StageTimer(torch.device("cuda"), Observer(), Marks.RANGES)
     with pytest.raises(RuntimeError), timer.stage(Stage.PREFILL), timer.stage(Stage.SAM):
         raise RuntimeError
     timer.count(Stage.DECODE, 3)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr_core.reading import render
+from dsocr_core.reading import artifacts
+from dsocr_core.reading.artifacts import MAX_DRAWN, draw_boxes, label_colour
 from dsocr_core.reading.markup import Box, Span, page_boxes
-from dsocr_core.reading.render import MAX_DRAWN, draw_boxes, label_colour
 
 WHITE = (255, 255, 255)
 
@@ -51,6 +51,6 @@ def test_any_number_of_boxes_is_bounded(
     rectangles: list[tuple[int, int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_DRAWN <= 2000
-    monkeypatch.setattr(render, "MAX_DRAWN", 50)
+    monkeypatch.setattr(artifacts, "MAX_DRAWN", 50)
     draw_boxes(page(), boxes("text", *[(0, 0, 999, 999)] * 10_000))
     assert len(rectangles) == 2 * 50

@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 
 from dsocr_core.models.taps.files import Dump, DumpError, Recorder, fingerprint
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
-from dsocr_core.reading.trace_curve import block_errors
-from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.reading.trace_records import TraceSummary, block_errors
 from dsocr_core.trace.compare import compare_tensors
 from dsocr_core.trace.run import compare_directories
 

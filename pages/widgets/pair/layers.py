@@ -14,8 +14,7 @@ from dsocr_core.base.formatting import moment, plural, significant
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
-from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of, shortened
-from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
 from dsocr_core.runs.traces import other_settings, summary_of, traces_of
 from dsocr_core.settings import Settings
 from pages.widgets.shared import job_panel, plots, resources, table

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.formatting import duration, plural
-from dsocr_core.reading import render
+from dsocr_core.reading.artifacts import label_colour
 from dsocr_core.reading.markup import Box, Span, page_texts
 from dsocr_core.reading.parity_records import BoxPair, Cause
 from dsocr_core.reading.records import OcrResult, Side
@@ -97,7 +97,7 @@ def compared(left: str, right: str) -> tuple[Runs, Runs]:
 def label_colours(rows: Iterable[Row]) -> dict[str, str]:
     """The colour of every label on the page as #rrggbb."""
     labels = {box.label for row in rows for box in (row.a, row.b) if box}
-    return {label: "#{:02x}{:02x}{:02x}".format(*render.label_colour(label)) for label in labels}
+    return {label: "#{:02x}{:02x}{:02x}".format(*label_colour(label)) for label in labels}
 
 
 def sheets_of(comparison: Comparison) -> int:

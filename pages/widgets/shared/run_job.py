@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import OcrRequest, Side
+from dsocr_core.reading.records import Observer, OcrRequest, Side
 from pages.widgets.shared.job import Job, JobView
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SideView:
     """Time of decode so far."""
 
 
-class _SideWatch:
+class _SideWatch(Observer):
     """The Observer of one side's backend; its methods run on the job's thread."""
 
     def __init__(self, side: Side, lock: threading.Lock) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from dsocr_core.backends.endpoint.backend import Endpoint
 from dsocr_core.base.specs.kinds import EndpointSpec
-from dsocr_core.reading.records import OcrResult, SilentObserver
+from dsocr_core.reading.records import Observer, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import Script, ScriptedServer, scripted_server
 
@@ -30,7 +30,7 @@ class Waits:
         await asyncio.sleep(0)
 
 
-class Heard(SilentObserver):
+class Heard(Observer):
     def __init__(self) -> None:
         self.pieces: list[str] = []
 
