@@ -7,16 +7,27 @@ imports torch, so that usage errors come at once.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
-from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, SpecError, VendorSpec
-from dsocr_core.base.specs.parsing import BackendChoice, converted, parse_backend, parse_backends
+from dsocr_core.base.specs import (
+    BackendChoice,
+    BackendSpec,
+    EagerSpec,
+    FastSpec,
+    Precision,
+    VendorSpec,
+    converted,
+    parse_backend,
+    parse_backends,
+    require,
+)
+from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FIRST, MODELS, ModelSpec, family_of, preset_named, read_config
 from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, UnknownPresetError, cut
@@ -36,21 +47,10 @@ from dsocr_core.reading.records import (
 )
 
 DRAFT_OF_A = "a"
-_MOST_TILES, _TILE_STEP, _LARGEST_TILE = 64, 64, 1280  # pixels: a vision token covers 64 x 64
 Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 EngineName = Literal["eager", "fast"]
 Rotary = Literal["published", "float32"]
-
-
-class SettingsError(DsocrError):
-    """A setting out of its range; names the setting and what it takes."""
-
-
-def _require(holds: bool, name: str, value: Any, words: str) -> None:
-    """Raises SettingsError unless a condition holds."""
-    if not holds:
-        raise SettingsError(f"{name} is {value}: give {words}")
 
 
 def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
@@ -97,16 +97,15 @@ class InferSettings:
     def __post_init__(self) -> None:
         _require_values(self, without=("no_repeat_ngram_size",))
         most, size, exempt = self.max_new_tokens, self.no_repeat_ngram_size, len(self.ngram_whitelist)
+        tiles, side = self.max_tiles, self.tile_size
         tokens = most.strip().lower() == "inf" if isinstance(most, str) else most >= 1 and most is not True
-        _require(tokens, "infer.max_new_tokens", most, "a positive integer or inf")
-        _require(size is None or size >= 0, "infer.no_repeat_ngram_size", size, "0 or more")
-        _require(self.ngram_window >= 0, "infer.ngram_window", self.ngram_window, "0 or more")
-        _require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
-        tiles = MIN_TILES <= self.max_tiles <= _MOST_TILES
-        _require(tiles, "infer.max_tiles", self.max_tiles, f"{MIN_TILES} to {_MOST_TILES}")
-        side = self.tile_size % _TILE_STEP == 0 and 4 * _TILE_STEP <= self.tile_size <= _LARGEST_TILE
-        sides = f"a multiple of {_TILE_STEP} from {4 * _TILE_STEP} to {_LARGEST_TILE}"
-        _require(side, "infer.tile_size", self.tile_size, sides)
+        require(tokens, "infer.max_new_tokens", most, "a positive integer or inf")
+        require(size is None or size >= 0, "infer.no_repeat_ngram_size", size, "0 or more")
+        require(self.ngram_window >= 0, "infer.ngram_window", self.ngram_window, "0 or more")
+        require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
+        require(MIN_TILES <= tiles <= 64, "infer.max_tiles", tiles, f"{MIN_TILES} to 64")
+        sides = range(256, 1281, 64)  # pixels: a vision token covers 64 x 64
+        require(side in sides, "infer.tile_size", side, "a multiple of 64 from 256 to 1280")
 
     @property
     def token_limit(self) -> int | Unlimited:
@@ -131,7 +130,7 @@ class VendorSettings:
 
     def __post_init__(self) -> None:
         _require_values(self)
-        _require(self.timeout_s > 0, "vendor.timeout_s", self.timeout_s, "a positive number of seconds")
+        require(self.timeout_s > 0, "vendor.timeout_s", self.timeout_s, "a positive number of seconds")
 
 
 @dataclass(frozen=True)
@@ -200,14 +199,11 @@ class Settings:
                 f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(prompts)}, or a text with one"
             )
         megapixels = self.max_megapixels
-        _require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
-        _require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
-        kind, _, target = self.draft.partition(":")
-        known = self.draft in ("", "text-layer", "lookup", DRAFT_OF_A) or (
-            kind in ("run", "folder") and target
-        )
+        require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
+        require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
+        draft = re.fullmatch("(text-layer|lookup|a|(run|folder):.+)?", self.draft, re.DOTALL)
         words = "text-layer, run:ID, folder:PATH, lookup or, in a comparison, a"
-        _require(bool(known), "draft", f"'{self.draft[:60]}'", words)
+        require(draft is not None, "draft", f"'{self.draft[:60]}'", words)
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:
@@ -225,12 +221,6 @@ class Settings:
             return family_of(*read_config(Path(self.checkpoint.removeprefix("random:"))))
         except ConfigError:
             return FIRST
-
-    def of_model(self, family: ModelSpec) -> Settings:
-        """These settings for a model of which there is no checkpoint."""
-        found = replace(self, checkpoint=family.name)
-        vars(found)["family"] = family  # in place of what a config.json says
-        return found
 
     @property
     def preset_name(self) -> str:
@@ -280,14 +270,17 @@ class Settings:
         own: dict[str, Any] = {"a": None, "b": None, **spec.overrides}
         try:
             own["infer"] = replace(self.infer, **converted(InferSettings, spec.infer, "infer"))
-        except SpecError as error:
-            raise SpecError(f"{spec.name}: {error}") from None
+        except SettingsError as error:
+            raise SettingsError(f"{spec.name}: {error}") from None
         if isinstance(spec, EagerSpec | FastSpec):
             own["engine"] = spec.kind
         if isinstance(spec, VendorSpec):
-            worker = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
-            given = {name: value for name, value in worker.items() if value is not None}
-            own["vendor"] = replace(self.vendor, **given)  # type: ignore[arg-type]
+            interpreter, timeout_s = spec.interpreter, spec.timeout_s
+            own["vendor"] = replace(
+                self.vendor,
+                interpreter=self.vendor.interpreter if interpreter is None else interpreter,
+                timeout_s=self.vendor.timeout_s if timeout_s is None else timeout_s,
+            )
         return replace(self, **own)
 
     @property
@@ -305,26 +298,26 @@ class Settings:
 
         The fast engine keeps its own: it sums in another order whatever the attention.
         """
-        eager = {side: spec for side in SIDES if isinstance(spec := self.spec(side), EagerSpec)}
-        if self.attention != "auto" or not eager:
+        kinds = [spec.kind for spec in self.specs]
+        if self.attention != "auto" or "eager" not in kinds:
             return self
-        if not any(isinstance(spec, FastSpec) for spec in self.specs):
+        if "fast" not in kinds:
             return replace(self, attention="eager")
-        own: dict[str, Any] = {}
-        for side, spec in eager.items():
-            choice = getattr(self, side)
-            if choice is not None and spec.attention is None:
-                own[side] = _with(choice, attention="eager")
+        side = SIDES[kinds.index("eager")]
+        spec, choice = self.spec(side), getattr(self, side)
+        if choice is None or getattr(spec, "attention", None) is not None:
+            return self
+        own: dict[str, Any] = {side: _with(choice, attention="eager")}
         return replace(self, **own)
 
     @property
     def attention_note(self) -> str:
         """Why both sides of a comparison have another attention; empty when they have the same."""
-        engine = next((spec for spec in self.specs if isinstance(spec, EagerSpec)), None)
-        vendor = next((spec for spec in self.specs if isinstance(spec, VendorSpec)), None)
-        if engine is None or vendor is None:
+        kinds = {type(spec): spec for spec in self.specs}
+        if not {EagerSpec, VendorSpec} <= kinds.keys():
             return ""
-        own, published = self.of_spec(engine).own_attention, self.of_spec(vendor).vendor_attention
+        own = self.of_spec(kinds[EagerSpec]).own_attention
+        published = self.of_spec(kinds[VendorSpec]).vendor_attention
         if own == published:
             return ""
         return (

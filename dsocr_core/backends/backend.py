@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.base.specs.kinds import BackendSpec
+from dsocr_core.base.specs import BackendSpec
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult

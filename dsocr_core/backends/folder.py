@@ -10,7 +10,7 @@ from pathlib import Path
 from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
-from dsocr_core.base.specs.kinds import FolderSpec
+from dsocr_core.base.specs import FolderSpec
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts import (

@@ -16,8 +16,7 @@ from dsocr_core.backends.backend import Backend, OnWait, Opening, PageRead
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
-from dsocr_core.base.specs.kinds import BackendSpec
-from dsocr_core.base.specs.parsing import parse_backend
+from dsocr_core.base.specs import BackendSpec, parse_backend
 from dsocr_core.engine.base import Drafts, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from dsocr_core.backends.backend import Backend, Opening
-from dsocr_core.base.specs.kinds import BackendSpec, Kind
+from dsocr_core.base.specs import BackendSpec, Kind
 from dsocr_core.settings import Settings
 
 BACKENDS: dict[Kind, tuple[str, str]] = {

@@ -13,7 +13,7 @@ from typing import Annotated
 from rich.console import Console
 
 from dsocr_core.base.sanitise import name_text
-from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.specs import BackendChoice
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.again import recorded_run
 from dsocr_core.cli.compare_outputs import compare_outputs, names_outputs

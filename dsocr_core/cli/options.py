@@ -26,7 +26,7 @@ from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat,
 
 from dsocr_core.base.console import OK
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli.sides import choice_of
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.base.specs import CommandSpec
 from dsocr_core.base.system import cores
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.settings import Settings, SettingsError, history_location

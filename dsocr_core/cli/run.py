@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.inputs import print_inputs
 from dsocr_core.cli.read import PageOptions, read

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.specs import BackendChoice
 
 _SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
 _FREE = "body"

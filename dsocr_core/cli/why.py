@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.formatting import shortened
-from dsocr_core.base.specs.kinds import EngineSpec
+from dsocr_core.base.specs import EngineSpec
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

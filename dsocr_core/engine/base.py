@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.specs.kinds import Precision
+from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, token_limit

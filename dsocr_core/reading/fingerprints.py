@@ -95,8 +95,8 @@ def _fingerprint(source: str, files: tuple[tuple[str, int, int], ...]) -> str:
 
 
 _DECIDING = (
-    "backends", "base/specs", "engine", "kernels", "models", "page", "reading", "vendor", "runs/sharded.py",
-    "settings.py",
+    "backends", "base/specs.py", "engine", "kernels", "models", "page", "reading", "vendor",
+    "runs/sharded.py", "settings.py",
 )  # fmt: skip
 """Rooms and files of the core that make results what they are."""
 

@@ -14,7 +14,7 @@ from dsocr_core.backends import command as module
 from dsocr_core.backends.command import CommandBackend, environment_without_secrets, template_words
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.base.specs import CommandSpec
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.paths import SAMPLES

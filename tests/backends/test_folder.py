@@ -11,7 +11,7 @@ import pytest
 from dsocr_core.backends.folder import FolderBackend, read_texts
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import FolderSpec
+from dsocr_core.base.specs import FolderSpec
 from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport

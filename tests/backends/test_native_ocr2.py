@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dsocr_core.backends.registry import open_backend
-from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.base.specs import CommandSpec
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine

@@ -38,8 +38,15 @@ def drawn_sizes() -> list[tuple[int, int]]:
     return [(1 + int(4000 * draw() ** 2), 1 + int(4000 * draw() ** 2)) for _ in range(2000)]
 
 
+def settings_of(model: str, **others: Any) -> Settings:
+    """Settings for a model of which there is no checkpoint."""
+    settings = Settings(checkpoint=model, **others)
+    vars(settings)["family"] = family_named(model)  # in place of what a config.json says
+    return settings
+
+
 def inputs_of(model: str, *pages: Path, preset: str = "auto", **others: Any) -> dict[str, Any]:
-    settings = Settings(preset=preset, **others).of_model(family_named(model))
+    settings = settings_of(model, preset=preset, **others)
     return prompt_inputs(settings.request(pages[0], more=pages[1:] or None), None, settings.max_pixels)
 
 
@@ -189,7 +196,7 @@ def test_a_page_is_turned_as_its_exif_says_and_a_note_says_so(orientation: int, 
 
 def test_a_tokenizer_counts_the_text(tmp_path: Path) -> None:
     file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
-    settings = Settings(prompt="ab<image>cde", preset="base").of_model(MODELS["deepseek_ocr"])
+    settings = settings_of("deepseek_ocr", prompt="ab<image>cde", preset="base")
     seen = prompt_inputs(settings.request(file), lambda text: [7] * len(text), settings.max_pixels)
     assert (seen["image_tokens"], seen["prompt_tokens"]) == (273, 1 + 2 + 273 + 3)
     with pytest.raises(PromptError, match="exactly one <image>"):

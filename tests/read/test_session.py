@@ -18,7 +18,7 @@ from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.base.specs.parsing import parse_backend
+from dsocr_core.base.specs import parse_backend
 from dsocr_core.base.uses import Closed
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks

@@ -27,7 +27,7 @@ from dsocr_core.backends.endpoint.flavours import (
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import paired
-from dsocr_core.base.specs.kinds import EndpointSpec
+from dsocr_core.base.specs import EndpointSpec
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.base.specs.kinds import EndpointSpec, Flavour, SpecError
-from dsocr_core.base.specs.parsing import merge
+from dsocr_core.base.specs import EndpointSpec, Flavour, SettingsError, merge
 from dsocr_core.reading.records import IMAGE_PLACEHOLDER, UNLIMITED, OcrRequest
 
 Body = dict[str, Any]
@@ -54,12 +53,14 @@ def base_address(spec: EndpointSpec) -> str:
 
 
 def check_request(spec: EndpointSpec) -> None:
-    """Refuse what a side was given and its flavour cannot pass on. Raises SpecError."""
+    """Refuse what a side was given and its flavour cannot pass on. Raises SettingsError."""
     refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
     refused += ["preset"] if spec.preset is not None else []
     for name in refused:
         way = "it has its own" if name == "preset" else "set the field of its body that stands for it"
-        raise SpecError(f"{spec.name}: {name} cannot be told to a server of flavour {spec.flavour}: {way}")
+        raise SettingsError(
+            f"{spec.name}: {name} cannot be told to a server of flavour {spec.flavour}: {way}"
+        )
 
 
 def body_of(

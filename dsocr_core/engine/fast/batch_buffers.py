@@ -15,7 +15,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from dsocr_core.base.specs.kinds import Precision
+from dsocr_core.base.specs import Precision
 from dsocr_core.kernels.batch.head import head_parts
 from dsocr_core.kernels.batch.scales import FP8, Scales, as_cached, scales_of
 from dsocr_core.models.blocks.cache import KvCache

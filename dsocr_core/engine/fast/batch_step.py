@@ -24,7 +24,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dsocr_core.base.specs.kinds import Precision
+from dsocr_core.base.specs import Precision
 from dsocr_core.engine.fast.batch_buffers import (
     MOST_ROWS,
     PASS_ROWS,

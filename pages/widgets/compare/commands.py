@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.specs.kinds import EagerSpec, FastSpec
+from dsocr_core.base.specs import EagerSpec, FastSpec
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs.commands import command_line
 from dsocr_core.settings import Settings

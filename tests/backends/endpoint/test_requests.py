@@ -14,8 +14,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import Flavour
-from dsocr_core.base.specs.parsing import parse_backend
+from dsocr_core.base.specs import Flavour, parse_backend
 from dsocr_core.cli.main import main
 from dsocr_core.reading.parity import compare_results
 from tests.backends.endpoint.conftest import Ask, endpoint_of
