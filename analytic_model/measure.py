@@ -91,7 +91,7 @@ class Meter:
             cache.length, cache.prompt = context, prompt
             rotary = Rotary(decoder, positions, self._dtype, self._dtype, self.device)
             core = attention_core(attention, self.device, self._dtype)
-            _, self._tokens[key] = self._count(self._model.forward_text, x, cache, rotary, core)
+            _, self._tokens[key] = self._count(self._model.decoder, x, cache, rotary, core)
         return self._tokens[key]
 
     def _view_stages(self, side: int, count: int) -> tuple[dict[Stage, Flops], Tensor]:

@@ -88,7 +88,7 @@ class Sequence:
 
     def forward(self, model: OcrModel, embeddings: Tensor) -> Tensor:
         """Append (1, N, C) to the sequence; logits of its last position, (V,) float32."""
-        return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
+        return model.decoder(embeddings, self.cache, self.rotary, self.core)[0, 0]
 
     def next_logits(self, model: OcrModel) -> Callable[[int], Tensor]:
         """Make what appends a token and returns the logits after it, (V,) float32; its next call ends
@@ -97,7 +97,8 @@ class Sequence:
         if TokenStep.fits(model.decoder):
             choose_once(model.decoder)
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
-        return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
+        embed = model.decoder.embed_tokens
+        return lambda token: self.forward(model, embed(torch.tensor([[token]], device=model.device)))
 
 
 def generate(

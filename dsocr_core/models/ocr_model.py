@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from dsocr_core.models.blocks.attention import AttentionCore, Rotary
-from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.blocks.projector import Projector
 from dsocr_core.models.blocks.sam import Sam
@@ -84,13 +82,3 @@ class OcrModel(nn.Module):
         """An image's tokens in the order of the prompt, (V, C)."""
         newline = self.image_newline if self.family.newline else None
         return fuse_views(tiles, grid, global_view, newline, self.view_seperator)
-
-    def forward_text(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """Logits after the last position: (1, N, C) -> (1, V) float32. Appends N positions to the cache."""
-        out: Tensor = self.decoder(embeddings, cache, rotary, core)
-        return out
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """(1, N) -> (1, N, C)"""
-        out: Tensor = self.decoder.embed_tokens(ids)
-        return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -73,38 +74,30 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
         raise CheckpointError(
             f"{directory}: {alien:.80} is a part of a quantised weight, which is not read; {QUANTISED_ADVICE}"
         )
-    buffers = spec_of(config).buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
-    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | dict(buffers)
-
+    shapes = dict(spec_of(config).buffers(config))
+    shapes |= {name: tuple(tensor.shape) for name, tensor in expected.items()}
     missing = [name for name in expected if name not in files]
     unexpected = [name for name in files if name not in shapes]
     misshapen: list[str] = []
     for shard in sorted(set(files.values())):
-        try:
-            with safe_open(shard, framework="pt") as tensors:
-                held = set(tensors.keys())
-                for name, file in files.items():
-                    wanted = shapes.get(name)
-                    if file != shard or wanted is None:
-                        continue
-                    if name not in held:
-                        missing.append(name)
-                        continue
-                    stored = tensors.get_slice(name)
-                    shape = tuple(stored.get_shape())
-                    if name in expected and stored.get_dtype() not in _READ:
-                        raise CheckpointError(
-                            f"{shard}: {name} is stored as {stored.get_dtype()} without a scale: its values "
-                            "are not known; give a checkpoint in bfloat16 or float32"
-                        )
-                    if shape != wanted:
-                        misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
-                    elif name in expected and not missing and not unexpected:
-                        expected[name].copy_(tensors.get_tensor(name))
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{shard}: cannot be read as safetensors ({error})") from error
+        with _opened(shard) as tensors:
+            stored = set(tensors.keys())
+            for name in (name for name, file in files.items() if file == shard and name in shapes):
+                if name not in stored:
+                    missing.append(name)
+                    continue
+                weight = tensors.get_slice(name)
+                if name in expected and weight.get_dtype() not in _READ:
+                    raise CheckpointError(
+                        f"{shard}: {name} is stored as {weight.get_dtype()} without a scale: its values are "
+                        "not known; give a checkpoint in bfloat16 or float32"
+                    )
+                if (shape := tuple(weight.get_shape())) != shapes[name]:
+                    misshapen.append(f"{name} is {list(shape)}, config says {list(shapes[name])}")
+                elif name in expected and not missing and not unexpected:
+                    expected[name].copy_(tensors.get_tensor(name))
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
         for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", misshapen))
@@ -113,6 +106,16 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     if problems:
         raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
     return model
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Its tensors by name. Raises CheckpointError where it cannot be read."""
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            yield tensors
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{file}: cannot be read as safetensors ({error})") from error
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
@@ -141,12 +144,12 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
     """The modules with uninitialised storage on the device, nothing on the host besides."""
     model = empty_model(config, dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
-    if needed > (memory := _memory_bytes(device)):
+    if device.type == "cuda":
+        _require_gpu(Gpu.of(device), needed)
+    elif needed > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise CheckpointError(
             f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
         )
-    if device.type == "cuda":
-        _require_gpu(Gpu.of(device), needed)
     # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
     for module in model.modules():
         for name, shape in [(name, weight.shape) for name, weight in module.named_parameters(recurse=False)]:
@@ -195,40 +198,26 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _memory_bytes(device: torch.device) -> float:
-    """All memory that a device has, used or not."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    if device.type == "cpu":
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return float("inf")
-
-
 def _shards(directory: Path) -> dict[str, Path]:
     """The file of each weight name in a checkpoint directory. Raises CheckpointError."""
     index, single = directory / INDEX_NAME, directory / SINGLE_NAME
-    if index.is_file():
-        try:
-            table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
-            names = {str(name): str(file) for name, file in table.items()}
-        except (InvalidFile, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
-        for file in sorted(set(names.values())):
-            # A shard is beside its index; anything else is refused.
-            if Path(file).name != file or "\0" in file or len(os.fsencode(file)) > _NAME_LIMIT:
-                raise CheckpointError(f"{index}: shard '{file[:60]}' is not a plain file name")
-            if not (directory / file).is_file():
-                raise CheckpointError(
-                    f"{directory / file}: shard named by {INDEX_NAME} is missing; download it"
-                )
-        return {name: directory / file for name, file in names.items()}
-    if single.is_file():
-        try:
-            with safe_open(single, framework="pt") as tensors:
-                return dict.fromkeys(tensors.keys(), single)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{single}: cannot be read as safetensors ({error})") from error
-    raise CheckpointError(
-        f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
-        "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
-    )
+    if not index.is_file() and single.is_file():
+        with _opened(single) as tensors:
+            return dict.fromkeys(tensors.keys(), single)
+    if not index.is_file():
+        raise CheckpointError(
+            f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
+            "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
+        )
+    try:
+        table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
+        names = {str(name): str(file) for name, file in table.items()}
+    except (InvalidFile, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
+    for file in sorted(set(names.values())):
+        # A shard is beside its index; anything else is refused.
+        if Path(file).name != file or "\0" in file or len(os.fsencode(file)) > _NAME_LIMIT:
+            raise CheckpointError(f"{index}: shard '{file[:60]}' is not a plain file name")
+        if not (directory / file).is_file():
+            raise CheckpointError(f"{directory / file}: shard named by {INDEX_NAME} is missing; download it")
+    return {name: directory / file for name, file in names.items()}

@@ -88,7 +88,9 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
                     break
                 sequence.rule.push(token)
                 recorder.begin_call()
-                logits = sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
+                logits = sequence.forward(
+                    model, model.decoder.embed_tokens(torch.tensor([[token]], device=model.device))
+                )
     recorder.close(prompt_ids=list(page.prompt.ids), token_ids=tokens, weights=weights_of_model(engine))
     return tuple(tokens)
 

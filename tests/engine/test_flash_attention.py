@@ -59,10 +59,10 @@ def eager_logits(model: OcrModel, embeddings: Tensor, core: AttentionCore) -> li
     config = model.config.decoder
     cache = KvCache(config, PROMPT + STEPS, torch.float32, CPU)
     rotary = Rotary(config, PROMPT + STEPS, torch.float32, torch.float32, CPU)
-    logits = [model.forward_text(embeddings, cache, rotary, core)[0]]
+    logits = [model.decoder(embeddings, cache, rotary, core)[0, 0]]
     for token in range(STEPS):
-        step = model.embed(torch.tensor([[token + 5]]))
-        logits.append(model.forward_text(step, cache, rotary, core)[0])
+        step = model.decoder.embed_tokens(torch.tensor([[token + 5]]))
+        logits.append(model.decoder(step, cache, rotary, core)[0, 0])
     return logits
 
 

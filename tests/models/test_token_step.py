@@ -35,7 +35,7 @@ def prefilled(model: OcrModel, core: AttentionCore, limit: int = len(TOKENS)) ->
     # What is beyond the end is never read: not a number would show it.
     sequence.cache.keys.fill_(torch.nan)
     sequence.cache.values.fill_(torch.nan)
-    sequence.forward(model, model.embed(torch.tensor([PROMPT])))
+    sequence.forward(model, model.decoder.embed_tokens(torch.tensor([PROMPT])))
     return sequence
 
 
@@ -45,7 +45,7 @@ def assert_same_bits(model: OcrModel, core: AttentionCore, tokens: tuple[int, ..
     following = bare.next_logits(model)
     assert isinstance(following.__self__, TokenStep)  # type: ignore[attr-defined]
     for token in tokens:
-        expected = modules.forward(model, model.embed(torch.tensor([[token]])))
+        expected = modules.forward(model, model.decoder.embed_tokens(torch.tensor([[token]])))
         assert torch.equal(following(token), expected)
     assert bare.cache.length == modules.cache.length
     assert torch.equal(bare.cache.keys, modules.cache.keys)

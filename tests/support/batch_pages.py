@@ -25,8 +25,8 @@ class Page:
 
 def prefill(model: OcrModel, ids: tuple[int, ...], cache: KvCache) -> torch.Tensor:
     rotary = Rotary(model.config.decoder, len(ids), torch.float32, model.dtype, model.device)
-    embeddings = model.embed(torch.tensor([ids], device=model.device))
-    return model.forward_text(embeddings, cache, rotary, sdpa_core)[0]
+    embeddings = model.decoder.embed_tokens(torch.tensor([ids], device=model.device))
+    return model.decoder(embeddings, cache, rotary, sdpa_core)[0, 0]
 
 
 def mixed_pages(count: int, seed: int) -> list[Page]:

@@ -120,9 +120,7 @@ class EagerVariant(Variant):
     def prefill(self) -> None:
         self.cache.length = 0
         embeddings = self.outputs[Stage.VISION_FUSION][None]
-        self.outputs[Stage.PREFILL] = self.model.forward_text(embeddings, self.cache, self.rotary, self.core)[
-            0
-        ]
+        self.outputs[Stage.PREFILL] = self.model.decoder(embeddings, self.cache, self.rotary, self.core)[0, 0]
 
     def joined(self) -> dict[Stage, Tensor]:
         sam, behind, tokens = zip(*(outputs[1:] for outputs in self._seen), strict=True)

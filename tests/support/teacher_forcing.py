@@ -46,7 +46,11 @@ def teacher_forced_eager(engine: Engine, page: PageInputs, pixels: Pixels, token
         sequence = _sequence(engine, model, page, len(tokens))
         rows = [engine.prefill(page.prompt, pixels, sequence, _silent(model), None)]
         for token in tokens[:-1]:
-            rows.append(sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device))))
+            rows.append(
+                sequence.forward(
+                    model, model.decoder.embed_tokens(torch.tensor([[token]], device=model.device))
+                )
+            )
         logits = torch.stack(rows)
         return TeacherForced(logits, logits.argmax(dim=1))
 
@@ -72,7 +76,7 @@ def teacher_forced_oracle(
             mask[:, start : start + length] = True
         prompt = model.fuse(ids, mask, pixels.fused(features))  # (1, N, C)
         fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
-        x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
+        x = torch.cat([prompt, model.decoder.embed_tokens(fed)], dim=1)  # (1, N + T - 1, C)
         whole = replace(model.config.decoder, window=None)
         cache = KvCache(whole, x.shape[1], model.dtype, model.device)
         rotary = Rotary(whole, x.shape[1], engine.rotary_dtype, model.dtype, model.device)
@@ -80,7 +84,7 @@ def teacher_forced_oracle(
         if (window := model.config.decoder.window) is not None:
             core = remembering(prompt.shape[1], window)
         # The prompt's last position gives the first token.
-        logits = model.decoder.last_logits(x, cache, rotary, core, len(tokens))
+        logits = model.decoder(x, cache, rotary, core, len(tokens))
         return logits[0]  # (T, V)
 
 

@@ -131,5 +131,4 @@ class DecoderAttention(nn.Module):
         q, k = rotary.rotate(q, cache.length), rotary.rotate(k, cache.length)
         keys, values = cache.write(self.layer, k, v)  # (B, h, P, D)
         y = core(q, keys, values)  # (B, h, N, D)
-        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(b, n, -1))
-        return out
+        return self.o_proj(y.transpose(1, 2).reshape(b, n, -1))

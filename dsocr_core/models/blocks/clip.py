@@ -21,8 +21,7 @@ class Clip(nn.Module):
         self.transformer = ClipTransformer(config)
 
     def forward(self, features: Tensor) -> Tensor:
-        out: Tensor = self.transformer(self.pre_layrnorm(self.embeddings(features)))
-        return out
+        return self.transformer(self.pre_layrnorm(self.embeddings(features)))
 
 
 class ClipEmbeddings(nn.Module):
@@ -70,8 +69,7 @@ class ClipBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.self_attn(self.layer_norm1(x))
-        out: Tensor = x + self.mlp(self.layer_norm2(x))
-        return out
+        return x + self.mlp(self.layer_norm2(x))
 
 
 class ClipAttention(nn.Module):
@@ -86,8 +84,7 @@ class ClipAttention(nn.Module):
         qkv = self.qkv_proj(x).view(b, n, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x (B, h, N, D)
         y = F.scaled_dot_product_attention(q, k, v)  # (B, h, N, D)
-        out: Tensor = self.out_proj(y.transpose(1, 2).reshape(b, n, width))
-        return out
+        return self.out_proj(y.transpose(1, 2).reshape(b, n, width))
 
 
 class ClipMlp(nn.Module):
@@ -98,8 +95,7 @@ class ClipMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.fc1(x)
-        out: Tensor = self.fc2(quick_gelu(y).to(y.dtype))
-        return out
+        return self.fc2(quick_gelu(y).to(y.dtype))
 
 
 def quick_gelu(x: Tensor) -> Tensor:

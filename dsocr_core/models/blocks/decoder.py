@@ -20,22 +20,16 @@ class Decoder(nn.Module):
         self.whole_head = False
         """True to run the head at every position, as published: for a trace, where each bit counts."""
 
-    def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""
-        return self.last_logits(embeddings, cache, rotary, core, 1)[:, 0]
-
-    def last_logits(
-        self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore, count: int
+    def forward(
+        self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore, count: int = 1
     ) -> Tensor:
-        """The same of the last `count` positions: (B, N, C) -> (B, count, V)."""
+        """Logits of the last `count` positions: (B, N, C) -> (B, count, V) float32; N more in the cache."""
         x = embeddings
         for layer in self.layers:
             x = layer(x, cache, rotary, core)  # (B, N, C)
         cache.advance(x.shape[1])
         # Only the last positions are ever used; a product of other rows may round otherwise.
-        logits: Tensor = self.lm_head(
-            self.norm(x if self.whole_head else x[:, -count:])
-        )  # (B, N or count, V)
+        logits = self.lm_head(self.norm(x if self.whole_head else x[:, -count:]))  # (B, N or count, V)
         return logits[:, -count:].to(torch.float32)
 
 
@@ -55,5 +49,4 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cache, rotary, core)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        return x + self.mlp(self.post_attention_layernorm(x))

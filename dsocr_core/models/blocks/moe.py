@@ -50,8 +50,7 @@ class MixtureOfExperts(nn.Module):
         routed = self.combine(tokens, chosen, weights).view_as(x)  # (B, N, C)
         for observer in self.observers:
             observer.ended()
-        out: Tensor = routed + self.shared_experts(x)
-        return out
+        return routed + self.shared_experts(x)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token and their weights: (T, C) -> (T, k) ids, (T, k) float32."""

@@ -17,8 +17,7 @@ class Projector(nn.Module):
         self.layers = nn.Linear(config.input_dim, config.output_dim)
 
     def forward(self, encoded: Tensor, sam: Tensor) -> Tensor:
-        out: Tensor = self.layers(encoded)
-        return out
+        return self.layers(encoded)
 
 
 class ClipProjector(Projector):

@@ -35,8 +35,7 @@ class Qwen2Encoder(nn.Module):
         mask = _mask(x.shape[0], count, x, self.causal)
         for layer in self.layers:
             x = layer(x, (cos, sin), mask)
-        out: Tensor = self.norm(x)[:, count:]
-        return out
+        return self.norm(x)[:, count:]
 
     def queries_for(self, count: int) -> Tensor:
         """The queries of a view of so many features, (T, C). Raises ValueError for a view of another size."""
@@ -85,8 +84,7 @@ class Qwen2Layer(nn.Module):
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), turn, mask)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Qwen2Attention(nn.Module):
@@ -112,8 +110,7 @@ class Qwen2Attention(nn.Module):
         if x.device.type == "cuda":  # the same call as published: other strides may take another kernel
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B, h, N, D)
-        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(b, n, width))
-        return out
+        return self.o_proj(y.transpose(1, 2).reshape(b, n, width))
 
 
 def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:

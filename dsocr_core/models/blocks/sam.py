@@ -39,8 +39,7 @@ class Sam(nn.Module):
         for block in self.blocks:
             x = block(x)  # (B, H, W, C)
         x = self.neck(x.permute(0, 3, 1, 2))  # (B, neck, H, W)
-        out: Tensor = self.net_3(self.net_2(x))  # (B, second, H/4, W/4)
-        return out
+        return self.net_3(self.net_2(x))  # (B, second, H/4, W/4)
 
 
 class PatchEmbedding(nn.Module):
@@ -74,8 +73,7 @@ class SamBlock(nn.Module):
         else:
             y = self.attn(y)
         x = x + y
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class SamMlp(nn.Module):
@@ -85,8 +83,7 @@ class SamMlp(nn.Module):
         self.lin2 = nn.Linear(config.mlp_width, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.lin2(F.gelu(self.lin1(x)))
-        return out
+        return self.lin2(F.gelu(self.lin1(x)))
 
 
 class SamAttention(nn.Module):
@@ -112,8 +109,7 @@ class SamAttention(nn.Module):
         else:
             bias = (along_rows + along_columns).reshape(b, self.heads, n, n)  # (B, h, N, N)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, h, N, D)
-        out: Tensor = self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
-        return out
+        return self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
 
     def position_bias(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Bias of each query to each key row and each key column.

@@ -153,8 +153,7 @@ class Dump:
         opened = self._open[1]
         if file not in opened:
             opened[file] = safe_open(self.directory / file, framework="pt")
-        found: Tensor = opened[file].get_tensor(name)
-        return found
+        return opened[file].get_tensor(name)
 
     def _listed(self) -> Iterator[tuple[list[str], list[str]]]:
         """Files and order of names of every call."""
@@ -192,18 +191,14 @@ def fingerprint(tensor: Tensor) -> str:
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
     total = weighted = 0
-    places = torch.arange(1, min(bits.numel(), _PERIOD) + 1, device=bits.device)
     for start in range(0, bits.numel(), _CHUNK):
         part = bits[start : start + _CHUNK].to(torch.int64)
-        whole = part.numel() // _PERIOD * _PERIOD
-        rest = part[whole:]
+        places = torch.arange(start, start + part.numel(), device=bits.device) % _PERIOD + 1
         total += int(part.sum())
-        weighted += int((part[:whole].view(-1, _PERIOD) * places).sum()) if whole else 0
-        weighted += int((rest * places[: rest.numel()]).sum())
+        weighted += int((part * places).sum())
     return f"{total & _MASK:016x}{weighted & _MASK:016x}"
 
 
 _PERIOD = 65_521
-"""Elements are weighted by their place, counted from 1 anew after so many: a prime."""
-_CHUNK = 256 * _PERIOD
-_MASK = (1 << 64) - 1
+"""Elements are weighted by their place, counted from 1 anew after this prime."""
+_CHUNK, _MASK = 2**24, (1 << 64) - 1

@@ -6,8 +6,7 @@ Letters: h heads, P positions, D head dim, C width, T tokens, N new tokens, k ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -21,40 +20,52 @@ from dsocr_core.models.taps.table import Tap
 @contextmanager
 def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[list[str]]:
     """Hooks on the modules of `root` by path, inside the block; yields names whose module is not there."""
-    handles: list[Any] = []
     absent: list[str] = []
-    try:
+    with ExitStack() as hooks:
         for tap in taps:
-            if not recorder.wants(tap.name):
-                continue
-            try:
-                module = root.get_submodule(tap.module)
-            except AttributeError:
-                absent.append(tap.name)
-            else:
-                handles += _attached(module, tap, recorder)
+            if recorder.wants(tap.name):
+                try:
+                    module = root.get_submodule(tap.module)
+                except AttributeError:
+                    absent.append(tap.name)
+                else:
+                    _attach(module, tap, recorder, hooks)
         yield absent
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
-    def before(_module: Any, inputs: tuple[Any, ...]) -> None:
-        recorder.take(tap.name, inputs[0], tap.layout)
-
-    def after(_module: Any, _inputs: Any, output: Any) -> None:
-        recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
-
+def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None:
     if tap.at == "input":
-        return [module.register_forward_pre_hook(before)]
-    if tap.at == "output":
-        return [module.register_forward_hook(after)]
-    if tap.at == "keys":
-        return [module.register_forward_hook(_keys_hook(tap, recorder))]
-    if tap.at == "mixture":
-        return _mixture_hooks(module, MixtureTap(tap.name, recorder))
-    return []  # inside a published attention nothing calls a hook for its queries
+        handles = [
+            module.register_forward_pre_hook(lambda _, inputs: recorder.take(tap.name, inputs[0], tap.layout))
+        ]
+    elif tap.at == "output":
+
+        def after(_module: Any, _inputs: Any, output: Any) -> None:
+            recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
+
+        handles = [module.register_forward_hook(after)]
+    elif tap.at == "keys":
+        handles = [module.register_forward_hook(_keys_hook(tap, recorder))]
+    elif tap.at == "mixture" and isinstance(module, MixtureOfExperts):
+        module.observers.append(observer := MixtureTap(tap.name, recorder))
+        hooks.callback(module.observers.remove, observer)
+        return
+    elif tap.at == "mixture":  # as published: a `gate` -> (ids, weights, ...) and a list of `experts`
+        mixture = MixtureTap(tap.name, recorder)
+        handles = [
+            module.gate.register_forward_hook(lambda _, inputs, out: mixture.routed(inputs[0], *out[:2])),
+            *(
+                expert.register_forward_hook(
+                    lambda _, inputs, output, number=number: mixture.ran(number, inputs[0], output)
+                )
+                for number, expert in enumerate(module.experts)
+            ),
+            module.register_forward_hook(lambda *_: mixture.ended()),
+        ]
+    else:
+        return  # inside a published attention nothing calls a hook for its queries
+    for handle in handles:
+        hooks.callback(handle.remove)
 
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
@@ -80,12 +91,11 @@ class NewKeys:
 
     def take(self, name: str, keys: Tensor, count: int) -> None:
         """Record the last written of the keys seen, (B, h, P, D), of `count` new positions."""
-        step, seen = self._recorder.call, keys.shape[2]
+        step, last = self._recorder.call, keys.shape[2]
         if step == 0:
-            self._prompt = seen
-            last = seen
+            self._prompt = last
         else:
-            last = self._prompt + (step - 1) % (seen - self._prompt) + 1
+            last = self._prompt + (step - 1) % (last - self._prompt) + 1
         self._recorder.take(name, key_rows(keys[0, :, last - count : last]))
 
 
@@ -149,30 +159,3 @@ def _ordered(first: Tensor, second: Tensor) -> Tensor:
     """Indices that sort by `first`, then by `second`."""
     order = second.argsort(stable=True)
     return order[first[order].argsort(stable=True)]
-
-
-@dataclass
-class _Attached:
-    """An observer of a mixture, to be removed like a hook."""
-
-    observers: list[Any]
-    tap: MixtureTap
-
-    def remove(self) -> None:
-        self.observers.remove(self.tap)
-
-
-def _mixture_hooks(module: Any, tap: MixtureTap) -> list[Any]:
-    """Hook a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as published, or ours."""
-    if isinstance(module, MixtureOfExperts):
-        module.observers.append(tap)
-        return [_Attached(module.observers, tap)]
-
-    def of_expert(number: int) -> Callable[..., None]:
-        return lambda _module, inputs, output: tap.ran(number, inputs[0], output)
-
-    return [
-        module.gate.register_forward_hook(lambda _m, inputs, out: tap.routed(inputs[0], *out[:2])),
-        *(expert.register_forward_hook(of_expert(number)) for number, expert in enumerate(module.experts)),
-        module.register_forward_hook(lambda *_: tap.ended()),
-    ]

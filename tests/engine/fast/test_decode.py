@@ -39,7 +39,7 @@ def eager_tokens(
     model: OcrModel, limit: int, ngram_size: NgramPolicy | int, eos: int = NO_TOKEN
 ) -> tuple[list[int], str]:
     sequence = Sequence.start(model, PROMPT, limit, ngram_size, sdpa_core, torch.float32)
-    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    logits = sequence.forward(model, model.decoder.embed_tokens(torch.tensor([PROMPT], device=model.device)))
     tokens = list(generate(sequence.next_logits(model), logits, sequence.rule, limit, eos))
     return tokens, finish_reason(tokens, eos)
 
@@ -48,7 +48,7 @@ def fast_tokens(
     fast: FastDecoder, model: OcrModel, limit: int, ngram_size: NgramPolicy | int
 ) -> tuple[list[int], str]:
     sequence = fast.start(PROMPT, limit, ngram_size, sdpa_core)
-    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
+    logits = sequence.forward(model, model.decoder.embed_tokens(torch.tensor([PROMPT], device=model.device)))
     tokens = list(fast.tokens(sequence, PROMPT, logits, limit))
     return tokens, finish_reason(tokens, fast._eos)
 

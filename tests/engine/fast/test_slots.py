@@ -64,7 +64,9 @@ def tokens_of(slots: Slots, model: OcrModel, pages: Sequence[Page], **more: Any)
 
 def eager(model: OcrModel, page: Page, eos: int = NO_TOKEN) -> tuple[int, ...]:
     sequence = Decoding.start(model, page.ids, page.limit, page.ngram_size, sdpa_core, torch.float32)
-    logits = sequence.forward(model, model.embed(torch.tensor([page.ids], device=model.device)))
+    logits = sequence.forward(
+        model, model.decoder.embed_tokens(torch.tensor([page.ids], device=model.device))
+    )
     return tuple(generate(sequence.next_logits(model), logits, sequence.rule, page.limit, eos))
 
 

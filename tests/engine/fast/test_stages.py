@@ -161,7 +161,7 @@ def test_the_prefill_fills_the_cache_and_gives_the_eager_logits(
     (embeddings,) = noise((1, tokens, config.hidden_size))
     rotary = Rotary(config, tokens + 4, torch.float32, torch.float32, DEVICE)
     wanted = KvCache(config, tokens + 4, torch.float32, DEVICE)
-    expected = model.forward_text(embeddings, wanted, rotary, sdpa_core)[0]
+    expected = model.decoder(embeddings, wanted, rotary, sdpa_core)[0, 0]
 
     # One sequence's part of a cache of three.
     cache, before = KvCache(config, tokens + 4, torch.float32, DEVICE, batch=3), embeddings.clone()
