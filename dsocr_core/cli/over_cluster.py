@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dsocr_core.cli.run import RunOptions
-    from dsocr_core.cluster.status import Figures
-    from dsocr_core.runs.record import RunRecord
 
 LOCAL = "local"
 READER_MODULE = "dsocr_core.cluster.reader_process"
@@ -80,12 +78,10 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
     _check(chosen, of)
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.progress import ClusterProgress, status_line, worker_table
-    from dsocr_core.cluster.reader import Limits
-    from dsocr_core.cluster.run import Order
-    from dsocr_core.cluster.run import run as read_over_cluster
-    from dsocr_core.cluster.status import Figures, read_status
+    from dsocr_core.cluster.run import Driver
+    from dsocr_core.cluster.status import ClusterProgress, read_status, status_line, worker_table
     from dsocr_core.cluster.worker import WorkerJob
+    from dsocr_core.runs.run_directory import RunDirectory
 
     location = absolute(str(chosen.out))
     output = Output(location)
@@ -96,47 +92,39 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
 
         template_words(command.target)
     job = Job.of(settings, tuple(map(absolute, chosen.images)), of.shard_pages)
-    goes_on, figures = output.begin(job), Figures()
-    ended: DsocrError | None = None
+    goes_on, ended = output.begin(job), None
     with (
         ClusterProgress(SafeConsole(stderr=True)) as progress,
         stopped_by_interrupt() as cancel,
-        _workers(str(chosen.cluster), of, settings.device) as (client, page_memory_gib),
+        _workers(str(chosen.cluster), of, settings.device) as (client, memory_gib),
     ):
-        progress.said(f"cluster {client.scheduler.address}")
+        progress.say(f"cluster {client.scheduler.address}")
         if goes_on:
-            progress.said("going on with the run that is there")
-        limits = Limits(of.page_limit, int(page_memory_gib * 2**30))
+            progress.say("going on with the run that is there")
+        limits = of.page_limit, int(memory_gib * 2**30)
         name = f"dsocr-{job.digest[:12]}"
-        work = WorkerJob(name, location, job.settings, job.code, chosen.batch, limits, READER_MODULE)
-        order = Order(work, of.fallback_percent, of.redo is not None)
+        work = WorkerJob(name, location, job.settings, job.code, chosen.batch, *limits, READER_MODULE)
+        driver = Driver(client, job, output, work, progress, cancel, of.fallback_percent, of.redo is not None)
         try:
-            read_over_cluster(client, job, output, order, progress, figures, cancel)
+            driver.run()
         except DsocrError as error:
             ended = error
-    if chosen.save and figures.pages:
+    figures = driver.figures if ended else read_status(output)
+    if chosen.save and figures.pages:  # a run of the history with the figures; the pages stay in the output
         record = job.record(typed, None if ended is None else str(ended))
-        _record(settings, record, figures, location)
+        record = replace(record, environment=record.environment | {"cluster": figures.facts(location)})
+        with RunDirectory.create(history_location(settings), record) as writer:
+            writer.add_rows("timings", figures.mean_times(settings.backend("a")))
         console.print(f"recorded as run {record.id}", markup=False)
     if ended is not None:
         raise ended
-    status, _ = read_status(output)
     if chosen.json:
-        print_json(status.to_json())
+        print_json(figures.document())
     else:
         redo = "; --redo failed reads pages again that failed" if figures.causes else ""
         console.print(worker_table(figures))
-        console.print(f"{status_line(status)}{redo}\nwritten to {chosen.out}", markup=False)
-    return OK if status.complete and not status.failed and not status.quarantined else FAILED
-
-
-def _record(settings: Settings, record: RunRecord, figures: Figures, output: str) -> None:
-    """Write a run of the history with the figures of an output, whose pages stay there."""
-    from dsocr_core.runs.run_directory import RunDirectory
-
-    record = replace(record, environment=record.environment | {"cluster": figures.facts(output)})
-    with RunDirectory.create(history_location(settings), record) as writer:
-        writer.add_rows("timings", figures.mean_times(settings.backend("a")))
+        console.print(f"{status_line(figures)}{redo}\nwritten to {chosen.out}", markup=False)
+    return OK if figures.complete and not figures.failed and not figures.quarantined else FAILED
 
 
 @contextlib.contextmanager
@@ -180,15 +168,14 @@ def stopped_by_interrupt() -> Iterator[threading.Event]:
 def print_status(directory: str, json: bool, console: Console) -> int:
     """Print how far a run over a cluster is, from its output."""
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.progress import status_line, worker_table
-    from dsocr_core.cluster.status import read_status
+    from dsocr_core.cluster.status import read_status, status_line, worker_table
 
-    state, figures = read_status(Output(directory))
+    figures = read_status(Output(directory))
     if json:
-        print_json(state.to_json())
+        print_json(figures.document())
         return OK
-    console.print(status_line(state), markup=False)
+    console.print(status_line(figures), markup=False)
     if figures.workers:
         console.print(worker_table(figures))
-    console.print("complete" if state.complete else "not complete")
+    console.print("complete" if figures.complete else "not complete")
     return OK

@@ -20,7 +20,7 @@ from dsocr_core.reading.records import CancelToken
 
 BEAT_S = 5.0
 DEAD_AFTER = 4
-"""Beats without a word. No clocks are compared."""
+"""Beats that a driver misses before it is taken for dead. No clocks are compared."""
 FILE = "driver.json"
 
 
@@ -40,14 +40,14 @@ class Lease:
     """The right to drive an output, for as long as nobody took it over."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        self._output, self._store = output, output.store
         try:
             user = getpass.getuser()
         except (KeyError, OSError):
             user = str(os.getuid())
-        me = {"user": user, "host": socket.gethostname(), "process": os.getpid()}
-        self._me = me | {"token": secrets.token_hex(8)}
-        self._over = threading.Event()
+        self._me = {
+            "user": user, "host": socket.gethostname(), "process": os.getpid(), "token": secrets.token_hex(8)
+        }  # fmt: skip
         self.replaced = threading.Event()
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class Lease:
 
     def _other(self, does: str, there: Mapping[str, Any]) -> OtherDriver:
         who = f"the driver of {there.get('user')} on {there.get('host')}, process {there.get('process')},"
-        return OtherDriver(f"{self._output.store.location}: {who} {does}")
+        return OtherDriver(f"{self._store.location}: {who} {does}")
 
     @contextlib.contextmanager
     def locked(self, root: Path) -> Iterator[None]:
@@ -85,32 +85,32 @@ class Lease:
     @contextlib.contextmanager
     def beating(self, cancel: CancelToken) -> Iterator[None]:
         """In an object store: a driver that is there is watched; one whose beats stopped is replaced."""
-        store = self._output.store
-        if not store.put_new(FILE, self.content()):
+        if not self._store.put_new(FILE, self.content()):
             before = self._there()
             for _ in range(DEAD_AFTER):
                 if cancel.wait(BEAT_S):
                     raise Cancelled
                 if (now := self._there()) not in ({}, before):
                     raise self._other("writes into it; wait for its end, or end it", now)
-            store.put(FILE, self.content())
-        thread = threading.Thread(target=self._beat, daemon=True, name="driver's lease")
+            self._store.put(FILE, self.content())
+        over = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(over,), daemon=True, name="driver's lease")
         thread.start()
         try:
             yield
         finally:
-            self._over.set()
+            over.set()
             thread.join()
             if not self.replaced.is_set():
                 with contextlib.suppress(DsocrError):
-                    store.remove(FILE)
+                    self._store.remove(FILE)
 
-    def _beat(self) -> None:
+    def _beat(self, over: threading.Event) -> None:
         beat = 0
-        while not self.replaced.is_set() and not self._over.wait(BEAT_S):
+        while not self.replaced.is_set() and not over.wait(BEAT_S):
             beat += 1
             with contextlib.suppress(DsocrError):  # reading and writing of shards say it themselves
                 if self._there().get("token") in (None, self._me["token"]):
-                    self._output.store.put(FILE, self.content(beat))
+                    self._store.put(FILE, self.content(beat))
                 else:
                     self.replaced.set()

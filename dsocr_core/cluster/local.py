@@ -21,72 +21,58 @@ SHARDS_IN_FLIGHT = 2
 """Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
 CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_ADDRESS = "127.0.0.1"
-
-SCHEDULER_CONFIG = {
+_HOST = {"host": "127.0.0.1"}
+_CONFIG = {
     # The driver counts deaths itself: which pages were to blame is none of Dask's business.
     "distributed.scheduler.allowed-failures": 0,
     # A third shard on one worker would be missing on another.
     "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.worker.profile.enabled": False,
 }
-"""Settings of the scheduler; one that runs already has them from its environment (docs/scale.md)."""
-_CONFIG = {**SCHEDULER_CONFIG, "distributed.worker.profile.enabled": False}
+"""A scheduler that runs already has the first two from its environment (docs/scale.md)."""
 
 
 def visible_gpus() -> list[str]:
     """List what CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    allowed, command = os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.which("nvidia-smi")
     if allowed is not None:
         return [name for each in allowed.split(",") if (name := each.strip()) and name != "-1"]
-    command = shutil.which("nvidia-smi")
     if command is None:
         return []
     try:
-        said = subprocess.run(
-            [command, "--list-gpus"], capture_output=True, text=True, timeout=20, check=True
-        )
+        asked = [command, "--list-gpus"]
+        listed = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return [str(number) for number, line in enumerate(said.stdout.splitlines()) if line.startswith("GPU")]
+    return [str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
 
 
 def environments(workers: int | None, gpus: Sequence[str], cores: int, device: str) -> list[dict[str, str]]:
     """The environment of each worker. Raises DsocrError for more workers than GPUs."""
-    if gpus and not device.startswith("cpu"):
-        count = workers or len(gpus)
-        if count > len(gpus):
-            raise DsocrError(f"--workers {count}: there are {len(gpus)} GPUs here, and each takes one worker")
-        shared = max(1, cores // count)
-        return [_threads(shared) | {"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus[:count]]
-    count = workers or cores
-    return [_threads(max(1, cores // count)) for _ in range(count)]
-
-
-def _threads(number: int) -> dict[str, str]:
-    return dict.fromkeys(_THREAD_VARIABLES, str(number))
+    pinned = gpus if not device.startswith("cpu") else ()
+    count = workers or len(pinned) or cores
+    if pinned and count > len(pinned):
+        raise DsocrError(f"--workers {count}: there are {len(pinned)} GPUs here, and each takes one worker")
+    threads = dict.fromkeys(_THREAD_VARIABLES, str(max(1, cores // count)))
+    if pinned:
+        return [threads | {"CUDA_VISIBLE_DEVICES": gpu} for gpu in pinned[:count]]
+    return [threads] * count
 
 
 @contextmanager
 def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
     """A client of a cluster on this machine with a worker for each environment, until the block ends."""
     quiet()
-    with dask.config.set(_CONFIG):
-        specification = {
-            number: {
-                "cls": Nanny,
-                "options": {
-                    "nthreads": SHARDS_IN_FLIGHT, "env": dict(env), "memory_limit": 0,
-                    "host": _ADDRESS, "dashboard_address": None, "silence_logs": logging.CRITICAL,
-                    "config": _CONFIG, "preload": [__name__],
-                },
-            }
-            for number, env in enumerate(workers)
-        }  # fmt: skip
-        scheduler: dict[str, Any] = {
-            "cls": Scheduler, "options": {"host": _ADDRESS, "dashboard_address": f"{_ADDRESS}:0"}
-        }  # fmt: skip
-        with _started(specification, scheduler) as cluster, Client(cluster) as client:
-            yield client
+    options = {
+        **_HOST, "nthreads": SHARDS_IN_FLIGHT, "memory_limit": 0, "dashboard_address": None,
+        "silence_logs": logging.CRITICAL, "config": _CONFIG, "preload": [__name__],
+    }  # fmt: skip
+    nannies = {
+        number: {"cls": Nanny, "options": {**options, "env": dict(env)}} for number, env in enumerate(workers)
+    }
+    scheduler = {"cls": Scheduler, "options": {**_HOST, "dashboard_address": "127.0.0.1:0"}}
+    with dask.config.set(_CONFIG), _started(nannies, scheduler) as cluster, Client(cluster) as client:
+        yield client
 
 
 def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
@@ -134,8 +120,6 @@ def joined(address: str) -> Iterator[Client]:
 def quiet() -> None:
     """Silence what Dask logs of deaths and lost connections: the driver says it in its own words."""
     # Some of Dask's loggers have a level of their own, which their parents' does not change.
-    below = [
-        name for name in logging.root.manager.loggerDict if name.startswith(("distributed.", "tornado."))
-    ]
-    for name in ("distributed", "tornado", *below):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("distributed", "tornado", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -19,8 +19,6 @@ MOST_BYTES = 2**30
 KEPT_DOCUMENTS = 8
 """PDFs that stay downloaded: their pages are neighbours."""
 
-_BLOCK = 2**20
-
 
 class LocalFiles:
     """A folder of this process for what it downloads and renders. Thread-safe."""
@@ -34,14 +32,11 @@ class LocalFiles:
         """The page's image and whether it was made here, for `forget`. Raises DocumentError."""
         if page is None:
             return (self._download(path), True) if "://" in path else (Path(text_name(path)), False)
-        document = self._document(path)
+        target = self._folder / f"{secrets.token_hex(8)}.ppm"  # without compression: it is read once, at once
         try:
-            picture = render_page(document, page, self._dpi, self._max_pixels)
+            render_page(self._document(path), page, self._dpi, self._max_pixels).save(target, format="PPM")
         except Unreadable as error:
             raise DocumentError(f"{path}: {error}") from error
-        target = self._new_file(".ppm")  # without compression: it is read once, at once
-        try:
-            picture.save(target, format="PPM")
         except OSError as error:
             self.forget(target)
             raise DocumentError(f"{target}: the page cannot be written ({error.strerror})") from error
@@ -70,10 +65,11 @@ class LocalFiles:
     def _download(self, url: str) -> Path:
         import fsspec
 
-        target = self._new_file(Path(url.partition("?")[0]).suffix.lower()[:8])
+        suffix = Path(url.partition("?")[0]).suffix.lower()[:8]
+        target = self._folder / f"{secrets.token_hex(8)}{suffix}"
         try:
             with fsspec.open(url, "rb") as source, target.open("wb") as handle:
-                while block := source.read(_BLOCK):
+                while block := source.read(2**20):
                     if handle.tell() + len(block) > MOST_BYTES:
                         raise ValueError(f"has more than {MOST_BYTES:,} bytes; split it")
                     handle.write(block)
@@ -81,6 +77,3 @@ class LocalFiles:
             self.forget(target)
             raise DocumentError(f"{url}: cannot be fetched ({one_line(error, 120)})") from error
         return target
-
-    def _new_file(self, suffix: str) -> Path:
-        return self._folder / f"{secrets.token_hex(8)}{suffix}"

@@ -2,11 +2,9 @@
 
     plan/00000000.parquet   the pages of shards 0 to 15, and so on; written before they are read
 
-What else it holds says `runs/sharded.py`.
-
-A shard may be read twice, by a worker that was thought dead, say. Each attempt writes files of its own, and
-the marker is made once: the second attempt finds it there and takes its files away. So work is done at least
-once, and is visible exactly once.
+What else it holds says `runs/sharded.py`. A shard may be read twice, by a worker that was thought dead, say.
+Each attempt writes files of its own, and the marker is made once: the second attempt finds it there and takes
+its files away. So work is done at least once, and is visible exactly once.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -40,7 +38,6 @@ from dsocr_core.runs.sharded import (
 MOST_CAUSES = 20
 """Causes of failures that a marker counts by name."""
 _MOST_OF_A_CAUSE = 80
-
 _PLAN = pa.schema(
     [("shard", pa.int64()), ("number", pa.int64()), ("path", pa.string()), ("page", pa.int64())]
 )
@@ -48,8 +45,6 @@ _PLAN = pa.schema(
 
 class Output(ShardedRun):
     """Reads and writes an output. Raises StorageError where the store is at fault."""
-
-    # --- the run --------------------------------------------------------------------------------
 
     def begin(self, job: Job, command: str | None = None) -> bool:
         """Make it the job's; True when it was already. Raises OtherJob for another job's, OutputError."""
@@ -64,10 +59,8 @@ class Output(ShardedRun):
 
     def write_plan(self, part: int, shards: Sequence[Shard]) -> None:
         rows = [(shard.index, *page) for shard in shards for page in shard.pages]
-        columns = [
-            pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), _PLAN, strict=True)
-        ]
-        self.store.put(f"plan/{part:08d}.parquet", parquet(pa.Table.from_arrays(columns, schema=_PLAN)))
+        table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=_PLAN.names)
+        self.store.put(f"plan/{part:08d}.parquet", parquet(table.cast(_PLAN)))
 
     def complete_plan(self, pages: int, shards: int) -> None:
         self.store.put(COMPLETE, json.dumps({"pages": pages, "shards": shards}).encode())
@@ -95,17 +88,35 @@ class Output(ShardedRun):
 
     # --- shards ---------------------------------------------------------------------------------
 
-    def write_attempt(self, shard: str, pages: Sequence[PageReading]) -> Attempt:
-        """Write pages under a name that nobody else has; invisible until a marker names it."""
+    def write(
+        self, shard: str, pages: Sequence[PageReading], worker: str, times: tuple[float, float],
+        again: Marker | None = None,
+    ) -> Marker:  # fmt: skip
+        """Write pages under a name that nobody else has, invisible until its marker is committed.
+
+        `times` are when the worker began and ended to read them, `again` the marker that they replace.
+        """
         base = f"shards/{shard}/{secrets.token_hex(8)}"
         readings, of_worker = shard_files(pages)
-        attempt = Attempt(
-            f"{base}.parquet", f"{base}.worker.parquet", len(readings),
-            hashlib.sha256(readings).hexdigest(), hashlib.sha256(of_worker).hexdigest(),
-        )  # fmt: skip
+        hashes = (hashlib.sha256(content).hexdigest() for content in (readings, of_worker))
+        attempt = Attempt(f"{base}.parquet", f"{base}.worker.parquet", len(readings), *hashes)
         self.store.put(attempt.worker_file, of_worker)
         self.store.put(attempt.file, readings)
-        return attempt
+        status, causes = Counter(page.status for page in pages), Counter[str]()
+        stages: defaultdict[str, float] = defaultdict(float)
+        for page in pages:
+            if page.result is None:
+                cause = cause_of(page)
+                causes[cause if cause in causes or len(causes) < MOST_CAUSES else "other causes"] += 1
+            for timing in page.timings:
+                stages[timing.stage.value] += timing.milliseconds
+        return Marker(
+            **asdict(attempt), shard=shard, read=status["read"], failed=status["failed"],
+            quarantined=status["quarantined"], causes=dict(causes), worker=worker, began=times[0],
+            ended=times[1], stages={stage: round(total, 3) for stage, total in stages.items()},
+            tokens=sum(page.result.new_tokens or 0 for page in pages if page.result is not None),
+            generation=again.generation + 1 if again else 0,
+        )  # fmt: skip
 
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
@@ -123,38 +134,13 @@ class Output(ShardedRun):
         visible: set[str] = set()
         for marker in self.markers(f"done/{name}" for name in self.store.names("done")):
             visible |= {marker.file, marker.worker_file}
-        removed = 0
-        for shard in self.store.names("shards"):
-            for name in self.store.names(f"shards/{shard}"):
-                if (file := f"shards/{shard}/{name}") not in visible:
-                    self.store.remove(file)
-                    removed += 1
+        shards = self.store.names("shards")
+        files = (f"shards/{shard}/{name}" for shard in shards for name in self.store.names(f"shards/{shard}"))
+        removed = [file for file in files if file not in visible]
+        for file in removed:
+            self.store.remove(file)
         self.store.clear_parts()
-        return removed
-
-
-def marker_of(
-    shard: str, attempt: Attempt, pages: Sequence[PageReading], worker: str, times: tuple[float, float],
-    generation: int = 0,
-) -> Marker:  # fmt: skip
-    """The marker that makes an attempt visible, with the figures of its pages; `times`: began and ended."""
-    count = Counter(page.status for page in pages)
-    causes: dict[str, int] = {}
-    stages: dict[str, float] = {}
-    for page in pages:
-        if page.result is None:
-            cause = cause_of(page)
-            cause = cause if cause in causes or len(causes) < MOST_CAUSES else "other causes"
-            causes[cause] = causes.get(cause, 0) + 1
-        for timing in page.timings:
-            stages[timing.stage.value] = stages.get(timing.stage.value, 0.0) + timing.milliseconds
-    return Marker(
-        **asdict(attempt), shard=shard, read=count["read"], failed=count["failed"],
-        quarantined=count["quarantined"], causes=causes, worker=worker, began=times[0], ended=times[1],
-        stages={stage: round(milliseconds, 3) for stage, milliseconds in stages.items()},
-        tokens=sum(page.result.new_tokens or 0 for page in pages if page.result is not None),
-        generation=generation,
-    )  # fmt: skip
+        return len(removed)
 
 
 def cause_of(page: PageReading) -> str:

@@ -12,9 +12,8 @@ import hashlib
 import itertools
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,11 +33,8 @@ MOST_OF_A_LINE = 4096
 """Characters of a line of a manifest."""
 SHARDS_A_PART = 16
 """Shards of a file of the plan."""
-
-_COLUMNS = ("path", "url")
-_ROWS = 10_000
-_COUNTED_AHEAD = 64
-_COUNTERS = 4
+_COLUMNS, _ROWS = ("path", "url"), 10_000
+_COUNTERS, _COUNTED_TOGETHER = 4, 64
 
 
 class ListingError(DsocrError):
@@ -70,21 +66,21 @@ class PageRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Shard:
-    """Neighbouring pages of a run, committed together."""
+    """Neighbouring pages of a run, committed together.
+
+    `key` is a hash of the pages' names and of all that decides their results.
+    """
 
     index: int
     pages: tuple[PageRef, ...]
     key: str
-    """A hash of the pages' names and of all that decides their results."""
 
     @classmethod
     def of(cls, index: int, pages: Iterable[PageRef], job: str) -> Shard:
         """`job` stands for settings, checkpoint and code."""
         pages = tuple(pages)
-        digest = hashlib.sha256(job.encode())
-        for page in pages:
-            digest.update(json.dumps(list(page)).encode() + b"\n")
-        return cls(index, pages, digest.hexdigest()[:16])
+        lines = "".join(json.dumps(list(page)) + "\n" for page in pages)
+        return cls(index, pages, hashlib.sha256((job + lines).encode()).hexdigest()[:16])
 
     @property
     def name(self) -> str:
@@ -104,29 +100,26 @@ def planned_shards(
     counted again. Raises OtherJob when the inputs are others than they were, ListingError.
     """
     stored, complete = output.plan_parts(), output.document(COMPLETE) is not None
-    known = _counts(output, complete)
-    numbers = itertools.count()
+    size, numbers = job.shard_pages, itertools.count()
     found = (
         PageRef(next(numbers), path, page)
-        for path, pages in _counted(files, known, count)
+        for path, pages in _counted(files, _counts(output, complete), count)
         for page in ([None] if pages is None else range(1, pages + 1))
     )
-    pages = shards = part = 0
-    while some := list(itertools.islice(found, SHARDS_A_PART * job.shard_pages)):
-        cuts = range(0, len(some), job.shard_pages)
-        made = [
-            Shard.of(shards + number, some[at : at + job.shard_pages], job.digest)
-            for number, at in enumerate(cuts)
-        ]
+    pages = shards = 0
+    for part in itertools.count():
+        some = list(itertools.islice(found, SHARDS_A_PART * size))
+        cuts = enumerate(range(0, len(some), size), start=shards)
+        made = [Shard.of(index, some[at : at + size], job.digest) for index, at in cuts]
         if part < len(stored) or complete:
             before = list(output.plan_part(stored[part])) if part < len(stored) else []
             _compare(output, before, [(shard.index, page) for shard in made for page in shard.pages])
-        else:
+        elif made:
             output.write_plan(part, made)
-        part, pages, shards = part + 1, pages + len(some), shards + len(made)
+        if not made:
+            break
+        pages, shards = pages + len(some), shards + len(made)
         yield from made
-    if part < len(stored):
-        _compare(output, list(output.plan_part(stored[part])), [])
     if not complete:
         output.complete_plan(pages, shards)
 
@@ -147,21 +140,15 @@ def _counts(output: Output, complete: bool) -> dict[str, int]:
 def _counted(
     files: Iterable[str], known: dict[str, int], count: Callable[[str], int | None]
 ) -> Iterator[tuple[str, int | None]]:
-    """Each file with its pages, some PDFs counted ahead; None for an image."""
+    """Each file with its pages, several PDFs counted at a time; None for an image."""
+
+    def pages_of(path: str) -> int | None:
+        return count(path) if _suffix(path) == PDF_SUFFIX and path not in known else known.get(path)
+
+    rest = iter(files)
     with ThreadPoolExecutor(_COUNTERS) as counters:
-        ahead: deque[tuple[str, Future[int | None] | int | None]] = deque()
-
-        def next_one() -> tuple[str, int | None]:
-            path, pages = ahead.popleft()
-            return path, pages.result() if isinstance(pages, Future) else pages
-
-        for path in files:
-            is_new = _suffix(path) == PDF_SUFFIX and path not in known
-            ahead.append((path, counters.submit(count, path) if is_new else known.get(path)))
-            if len(ahead) > _COUNTED_AHEAD:
-                yield next_one()
-        while ahead:
-            yield next_one()
+        while some := list(itertools.islice(rest, _COUNTED_TOGETHER)):
+            yield from zip(some, counters.map(pages_of, some), strict=True)
 
 
 def _compare(output: Output, before: list[tuple[int, PageRef]], now: list[tuple[int, PageRef]]) -> None:
@@ -182,11 +169,15 @@ def _compare(output: Output, before: list[tuple[int, PageRef]], now: list[tuple[
 def list_files(inputs: Iterable[str]) -> Iterator[str]:
     """Every file of the inputs, in a stable order. Raises ListingError."""
     for given in inputs:
-        found = False
-        for path in _files(given):
-            found = True
-            yield path
-        if not found:
+        path = None
+        try:
+            for path in _files(given):
+                yield path
+        except DsocrError:
+            raise
+        except Exception as error:
+            raise ListingError(f"{given}: cannot be read ({one_line(error, 200)})") from error
+        if path is None:
             raise ListingError(f"{given}: no images or PDFs in it; give one that has some")
 
 
@@ -200,23 +191,21 @@ def _is_page(path: str) -> bool:
 
 
 def _files(given: str) -> Iterator[str]:
+    """Raises ListingError, and whatever a file system or a reader of files does."""
     if _suffix(given) in MANIFEST_SUFFIXES:
-        return _of_manifest(given)
-    if "://" in given:
-        return _of_url(given)
-    path = Path(given)
-    try:
-        if path.is_dir():
-            return map(name_text, _walked(os.walk(path.absolute(), onerror=_raised)))
-        if path.is_file():
-            return iter([name_text(str(path.absolute()))])
-    except (OSError, ValueError) as error:
-        raise ListingError(f"{given}: cannot be read ({one_line(error)})") from error
-    raise ListingError(f"{given}: no such file; check the path")
+        yield from _of_manifest(given)
+    elif "://" in given:
+        yield from _of_url(given)
+    elif (path := Path(given)).is_dir():
+        yield from map(name_text, _walked(os.walk(path.absolute(), onerror=_raise)))
+    elif path.is_file():
+        yield name_text(str(path.absolute()))
+    else:
+        raise ListingError(f"{given}: no such file; check the path")
 
 
-def _raised(error: OSError) -> None:
-    raise ListingError(f"{error.filename}: cannot be read ({error.strerror}); check its permissions")
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _walked(folders: Iterable[tuple[str, list[str], list[str]]]) -> Iterator[str]:
@@ -228,20 +217,15 @@ def _walked(folders: Iterable[tuple[str, list[str], list[str]]]) -> Iterator[str
 
 
 def _of_url(url: str) -> Iterator[str]:
-    try:
-        import fsspec
+    import fsspec
 
-        fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        if _is_page(path) or url.startswith(("http://", "https://")):
-            yield url
-            return
-        protocol = url.partition("://")[0]
-        for found in _walked(fs.walk(path)):
-            yield f"{protocol}://{found.lstrip('/')}" if protocol != "file" else found
-    except DsocrError:
-        raise
-    except Exception as error:
-        raise ListingError(f"{url}: cannot be listed ({one_line(error, 200)})") from error
+    fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    if _is_page(path) or url.startswith(("http://", "https://")):
+        yield url
+        return
+    protocol = url.partition("://")[0]
+    for found in _walked(fs.walk(path)):
+        yield f"{protocol}://{found.lstrip('/')}" if protocol != "file" else found
 
 
 def _of_manifest(given: str) -> Iterator[str]:
@@ -249,21 +233,15 @@ def _of_manifest(given: str) -> Iterator[str]:
     import fsspec
 
     base = "" if "://" in given else f"{Path(given).absolute().parent}/"
-    try:
-        with fsspec.open(given, "rb") as handle:
-            rows = _parquet_rows if _suffix(given) == ".parquet" else _lines
-            for line in rows(handle, given):
-                yield line if "://" in line or line.startswith("/") else f"{base}{line}"
-    except DsocrError:
-        raise
-    except Exception as error:
-        raise ListingError(f"{given}: cannot be read ({one_line(error, 200)})") from error
+    with fsspec.open(given, "rb") as handle:
+        rows = _parquet_rows if _suffix(given) == ".parquet" else _lines
+        for line in rows(handle, given):
+            yield line if "://" in line or line.startswith("/") else f"{base}{line}"
 
 
 def _lines(handle: Any, given: str) -> Iterator[str]:
-    number = 0
-    while line := handle.readline(MOST_OF_A_LINE + 1):
-        number += 1
+    lines = iter(lambda: handle.readline(MOST_OF_A_LINE + 1), b"")
+    for number, line in enumerate(lines, start=1):
         if len(line) > MOST_OF_A_LINE:
             raise ListingError(f"{given}: line {number} is longer than {MOST_OF_A_LINE} bytes")
         text = name_text(line.decode(errors="surrogateescape").strip())

@@ -28,151 +28,141 @@ from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import OcrRequest, OcrResult
 
 if TYPE_CHECKING:
-    from dsocr_core.cluster.local_files import LocalFiles
     from dsocr_core.engine.page import PreparedPage
-    from dsocr_core.read.session import Session
 
 SLOTS = 256
 """Pages that the fast engine reads together where no number is given."""
-
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """A page that may be read now."""
+class _Page:
+    """A page that may be read now; `made` where its image is a file of this process.
+
+    `prepared` is None where the backend does its own preprocessing.
+    """
 
     id: int
     request: OcrRequest
     made: bool
-    """True where its image is a file of this process."""
-    page: PreparedPage | None
-    """None where the backend does its own preprocessing."""
+    prepared: PreparedPage | None
 
 
 @dataclass(frozen=True)
 class _Arriving:
     """A source for the batch: pages as they arrive. The process ends with its worker, not with its pages."""
 
-    pages: Prefetch[_Prepared | None]
+    pages: Prefetch[_Page | None]
     exhausted = False
 
     def take(self, timeout_s: float) -> Work | None:
         page = self.pages.next(timeout_s)
-        if page is None:
-            return None
-        assert page.page is not None
-        return Work(page, page.request, page.page)
+        return Work(page, page.request, page.prepared) if page and page.prepared else None
 
 
 class ReaderProcess:
-    """Reads what arrives and says what became of it."""
+    """Reads what arrives and writes what became of it."""
 
-    def __init__(self, said: BinaryIO, about: Message) -> None:
+    def __init__(self, answers: BinaryIO, about: Message) -> None:
         from dsocr_core.backends.backend import Opening
         from dsocr_core.cluster.local_files import LocalFiles
         from dsocr_core.read.session import Session
         from dsocr_core.settings import settings_of
 
-        self._said, self._saying = said, threading.Lock()
+        self._answers, self._writing = answers, threading.Lock()
         self.settings = settings_of(about["settings"])
         self.slots = int(about["batch"] or SLOTS)
-        self.session: Session = Session(self.settings, Opening(caches=False))
-        folder = Path(about["folder"])
-        self.files: LocalFiles = LocalFiles(folder, self.settings.pdf_dpi, self.settings.max_pixels)
+        self.session = Session(self.settings, Opening(caches=False))
+        self.files = LocalFiles(Path(about["folder"]), self.settings.pdf_dpi, self.settings.max_pixels)
 
     def load(self) -> None:
         """Raises DsocrError for what is wrong with every page."""
         self.session.check(("a",))
         self.session.load(("a",))
-        self.say({"ready": self.settings.backend("a")})
+        self.send({"ready": self.settings.backend("a")})
 
     def read(self, pages: BinaryIO) -> None:
         """Read what arrives, until the process ends. Raises what concerns all pages."""
-        arriving: Prefetch[_Prepared | None] = Prefetch(self.prepare)
-        threading.Thread(target=self._feed, args=(pages, arriving), daemon=True).start()
+        arriving: Prefetch[_Page | None] = Prefetch(self.prepare)
+        threading.Thread(target=feed, args=(pages, arriving.put), daemon=True).start()
         if (backend := self.session.side("a")).reads_many:
             backend.read_many(_Arriving(arriving), self._on_result, self.slots)
             return
         while True:
-            page = arriving.next(1.0)
-            if page is not None:
-                self._on_result(page, self.recognize(page.request, page.page))
+            if (page := arriving.next(1.0)) is not None:
+                self._on_result(page, self._recognize(page))
 
-    def _feed(self, pages: BinaryIO, arriving: Prefetch[Any]) -> None:
-        for line in pages:
-            arriving.put(json.loads(line))
-        os._exit(0)  # the worker is gone: nobody wants what is being read
-
-    def prepare(self, page: Message) -> _Prepared | None:
-        """Open and preprocess a page; None, and its error said, where that cannot be."""
-        self.say({"began": page["id"]})
-        image, made = None, False
+    def prepare(self, page: Message) -> _Page | None:
+        """Open and preprocess a page; None, and its error sent, where that cannot be."""
         from dsocr_core.reading.fingerprints import page_file
 
+        self.send({"began": page["id"]})
+        image, made = None, False
         try:
             image, made = self.files.image(page["path"], page["page"])
             request = self.settings.request(image, page["source"])
             if page["page"] is None:
                 request = replace(request, file=page_file(image))
-            return _Prepared(page["id"], request, made, self.session.prepared(request))
+            return _Page(page["id"], request, made, self.session.prepared(request))
         except DsocrError as error:
-            self._fail(page["id"], str(error))
+            self.send({"id": page["id"], "error": str(error)})
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            self._fail(page["id"], unforeseen(error, page["source"]))
+            self.send({"id": page["id"], "error": unforeseen(error, page["source"])})
         if made and image is not None:
             self.files.forget(image)
         return None
 
-    def recognize(self, request: OcrRequest, prepared: PreparedPage | None) -> OcrResult | DsocrError:
+    def _recognize(self, page: _Page) -> OcrResult | DsocrError:
         """One page, where the backend reads one after another."""
         try:
-            comparison = self.session.compare(request, ("a",), prepared=prepared)
+            comparison = self.session.compare(page.request, ("a",), prepared=page.prepared)
         except DsocrError as error:
             return error
         return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
 
     def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:
-        assert isinstance(page, _Prepared)
+        assert isinstance(page, _Page)
         if page.made:
             self.files.forget(page.request.image)
         if isinstance(outcome, DsocrError):
-            self._fail(page.id, str(outcome))
+            self.send({"id": page.id, "error": str(outcome)})
         else:
             # The tokens one by one would be most of a shard's bytes; the text and the ids say the same.
-            small = replace(outcome, token_texts=(), top_two=())
-            self.say({"id": page.id, "result": to_jsonable(small)})
+            self.send({"id": page.id, "result": to_jsonable(replace(outcome, token_texts=(), top_two=()))})
 
-    def _fail(self, page: int, error: str) -> None:
-        self.say({"id": page, "error": error})
-
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         line = json.dumps(message).encode() + b"\n"
-        with self._saying:
-            self._said.write(line)
-            self._said.flush()
+        with self._writing:
+            self._answers.write(line)
+            self._answers.flush()
+
+
+def feed(pages: BinaryIO, put: Callable[[Message], object]) -> None:
+    """Pass pages on as they come; then the worker is gone, and nobody wants what is being read."""
+    for line in pages:
+        put(json.loads(line))
+    os._exit(0)
 
 
 def main(make: Callable[[BinaryIO, Message], ReaderProcess] = ReaderProcess) -> int:
     """Serve one worker until it is gone; returns 1 after a line that says what is wrong with all pages."""
     wait_politely()
-    said = os.fdopen(os.dup(1), "wb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no message
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
     try:
-        process = make(said, json.loads(line))
+        process = make(answers, json.loads(line))
         process.load()
         process.read(sys.stdin.buffer)
+        return 0
     except DsocrError as error:
         words = str(error)
     except Exception as error:  # noqa: BLE001 - the worker is told, whatever it is
         words = f"{unforeseen(error, 'reader process')}: {one_line(error, 200)}"
-    else:
-        return 0
-    said.write(json.dumps({"fatal": words}).encode() + b"\n")
-    said.flush()
+    answers.write(json.dumps({"fatal": words}).encode() + b"\n")
+    answers.flush()
     return 1
 
 

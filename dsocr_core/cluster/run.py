@@ -11,23 +11,22 @@ import queue
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, wait
 
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.lease import Lease, driving
 from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.local_files import LocalFiles
-from dsocr_core.cluster.output import Output, marker_of
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import Shard, list_files, planned_shards
-from dsocr_core.cluster.progress import ClusterProgress
 from dsocr_core.cluster.reader import MOST_STARTS
-from dsocr_core.cluster.status import Figures, causes_words
+from dsocr_core.cluster.status import ClusterProgress, Figures, causes_words, read_status
 from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, read_shard, stop_reading
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.sharded import Marker
@@ -39,8 +38,7 @@ MOST_LOSSES = 3
 DRIVER = "driver"
 """Committer of a shard that no worker could read."""
 AGAIN = "give the same command again"
-_POLL_S = 0.25
-_WORKERS_EVERY_S = 2.0
+_POLL_S, _WORKERS_EVERY_S = 0.25, 2.0
 _RESULT_S = 10.0
 """For what a task returned, which is small."""
 _STOP_S = 30.0
@@ -63,49 +61,25 @@ class Work:
     again: Marker | None = None
 
 
-@dataclass(frozen=True)
-class Order:
-    """Order to the driver."""
+@dataclass
+class Driver:
+    """One run on a cluster.
 
+    It ends where more than `fallback_percent` of the pages fail. `redo` has failed and quarantined pages read
+    again, one by one.
+    """
+
+    client: Client
+    job: Job
+    output: Output
     worker: WorkerJob
+    progress: ClusterProgress
+    cancel: CancelToken
     fallback_percent: float = 10.0
     redo: bool = False
-    """Read failed and quarantined pages again, one by one."""
 
-
-def run(
-    client: Client, job: Job, output: Output, order: Order, progress: ClusterProgress,
-    figures: Figures, cancel: CancelToken,
-) -> None:  # fmt: skip
-    """Read everything that is not committed yet; `figures` are filled with what came of it all.
-
-    Raises OtherDriver while another one writes into the output; Cancelled, TooManyFailed, SchedulerGone, and
-    DsocrError for what concerns all pages. What was committed by then stays.
-    """
-    with driving(output, cancel) as lease, tempfile.TemporaryDirectory(prefix="dsocr-count-") as folder:
-        driver = Driver(client, job, output, order, progress, figures, cancel)
-        try:
-            driver.prepare_workers()
-            driver.drive(driver.works(Path(folder)), lease)
-            # Nobody writes now: what no marker names is of attempts that came to nothing.
-            output.clear_attempts()
-        except Cancelled:
-            driver.finish_whole()
-            words = f"stopped: {figures.pages:,} pages are committed; to go on, {AGAIN}"
-            raise Cancelled(words) from None
-        finally:
-            driver.leave()
-
-
-class Driver:
-    """One run on a cluster."""
-
-    def __init__(
-        self, client: Client, job: Job, output: Output, order: Order, progress: ClusterProgress,
-        figures: Figures, cancel: CancelToken,
-    ) -> None:  # fmt: skip
-        self.client, self.job, self.output, self.order = client, job, output, order
-        self.progress, self.figures, self._cancel = progress, figures, cancel
+    def __post_init__(self) -> None:
+        self.figures = Figures()
         self._in_flight: dict[Future, Work] = {}
         self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._again: list[Work] = []
@@ -113,66 +87,70 @@ class Driver:
         self._alone: list[Work] = []
         """Shards that lost two: read by themselves, last, as a third loss is then no other shard's fault."""
         self._losses: Counter[str] = Counter()
-        self._threads, self._workers, self._asked = 0, 0, 0.0
+        self._threads, self._asked = 0, 0.0
         self._numbers = itertools.count()
+
+    def run(self) -> None:
+        """Read everything that is not committed yet.
+
+        Raises OtherDriver while another one writes into the output; Cancelled, TooManyFailed, SchedulerGone,
+        and DsocrError for what concerns all pages. What was committed by then stays.
+        """
+        folder = tempfile.TemporaryDirectory(prefix="dsocr-")
+        with driving(self.output, self.cancel) as lease, folder:
+            try:
+                self._prepare_workers()
+                self._drive(self._works(Path(folder.name)), lease)
+                # Nobody writes now: what no marker names is of attempts that came to nothing.
+                self.output.clear_attempts()
+            except Cancelled:
+                self._ask_workers(self.client._run, stop_reading, self.worker.name, on_error="ignore")
+                if self.client.status == "running":  # shards that are whole are committed meanwhile
+                    with contextlib.suppress(Exception):
+                        wait([*self._in_flight], timeout=_STOP_S)
+                self.figures = read_status(self.output)
+                words = f"stopped: {self.figures.pages:,} pages are committed; to go on, {AGAIN}"
+                raise Cancelled(words) from None
+            finally:  # engines give their memory back, where the cluster is still there
+                self._ask_workers(self.client._unregister_worker_plugin, name=self.worker.name)
 
     # --- workers --------------------------------------------------------------------------------
 
-    def prepare_workers(self) -> None:
+    def _prepare_workers(self) -> None:
         """Have every worker ready to read; one that dies meanwhile is started again. Raises SchedulerGone."""
         for left in reversed(range(MOST_STARTS)):
             try:
-                self.client.register_plugin(PagesPlugin(self.order.worker), name=self.order.worker.name)
+                self.client.register_plugin(PagesPlugin(self.worker), name=self.worker.name)
                 return
             except OSError as error:  # a lost connection, to a worker or to the scheduler
                 if not left or self.client.status != "running":
                     self._gone(error)
             replace_lost_workers(self.client)
 
-    def leave(self) -> None:
-        """Give the engines' memory back, where the cluster is still there."""
-        name = self.order.worker.name
+    def _ask_workers(self, *call: object, **keywords: object) -> None:
+        """Ask the workers for something at the run's end, which comes whatever they answer."""
         if self.client.status == "running":
             try:
-                self.client.sync(self.client._unregister_worker_plugin, name=name, callback_timeout=_STOP_S)
-            except Exception as error:  # noqa: BLE001 - the run is over, whatever the cluster says
-                self.progress.said(f"workers do not know that the run is over ({one_line(error, 80)})")
-
-    def finish_whole(self) -> None:
-        """Workers stop reading; shards that are whole are committed meanwhile, and counted."""
-        name, deadline = self.order.worker.name, time.monotonic() + _STOP_S
-        if self.client.status != "running":
-            return
-        try:
-            self.client.sync(
-                self.client._run, stop_reading, name, on_error="ignore", callback_timeout=_STOP_S
-            )
-        except Exception as error:  # noqa: BLE001 - the run ends, whatever the cluster says
-            self.progress.said(f"not all workers could be stopped ({one_line(error, 80)})")
-        while self._in_flight and time.monotonic() < deadline:
-            with contextlib.suppress(queue.Empty):
-                future = self._ended.get(timeout=_POLL_S)
-                work = self._in_flight.pop(future, None)
-                if work is not None and future.status == "finished":
-                    with contextlib.suppress(Exception):  # it counts when the run goes on
-                        self._count(Marker(**future.result(timeout=_RESULT_S)["marker"]), work.again)
+                self.client.sync(*call, **keywords, callback_timeout=_STOP_S)
+            except Exception as error:  # noqa: BLE001
+                self.progress.say(f"not all workers know that the run is over ({one_line(error, 80)})")
 
     # --- what is to be read ---------------------------------------------------------------------
 
-    def works(self, folder: Path) -> Iterator[Work]:
+    def _works(self, folder: Path) -> Iterator[Work]:
         """The shards that are not committed; of those that are, the figures are counted."""
         names = self.output.marker_names()
-        markers = {marker.shard: marker for marker in self.output.markers(names.values())}
-        for marker in markers.values():
+        markers = list(self.output.markers(names.values()))
+        for marker in markers:
             self.figures.add(marker)
-        if self.order.redo:
-            failed = {each.index: each for each in markers.values() if each.failed or each.quarantined}
+        if self.redo:
+            failed = {each.index: each for each in markers if each.failed or each.quarantined}
             for shard in self.output.planned(failed, self.job):
                 yield Work(shard, failed[shard.index])
             return
         if markers:
-            self.progress.said(f"{self.figures.pages:,} pages were committed before, and are skipped")
-        settings, pages = self.job.settings, 0
+            self.progress.say(f"{self.figures.pages:,} pages were committed before, and are skipped")
+        settings = self.job.settings
         files = LocalFiles(folder, settings["pdf_dpi"], int(settings["max_megapixels"] * 1_000_000))
 
         def count(path: str) -> int | None:
@@ -182,15 +160,14 @@ class Driver:
                 return None
 
         for shard in planned_shards(self.output, self.job, list_files(self.job.inputs), count):
-            pages += len(shard.pages)
-            self.progress.planned(pages, False)
+            self.figures.planned += len(shard.pages)
             if shard.name not in names:
                 yield Work(shard)
-        self.progress.planned(pages, True)
+        self.figures.listed = True
 
     # --- the loop -------------------------------------------------------------------------------
 
-    def drive(self, works: Iterator[Work], lease: Lease) -> None:
+    def _drive(self, works: Iterator[Work], lease: Lease) -> None:
         """Keep every worker's threads busy until everything is read."""
         while True:
             self._look(lease)
@@ -209,7 +186,7 @@ class Driver:
 
     def _look(self, lease: Lease) -> None:
         """Ctrl-C, other drivers, the scheduler, the workers. Raises Cancelled, OtherDriver, SchedulerGone."""
-        if self._cancel.is_set():
+        if self.cancel.is_set():
             raise Cancelled
         lease.check()
         if self.client.status != "running":
@@ -219,13 +196,13 @@ class Driver:
             return
         self._asked = now
         try:
-            threads: Mapping[str, int] = self.client.nthreads()
+            threads = sum(self.client.nthreads().values())
         except (OSError, TimeoutError, ValueError) as error:
             self._gone(error)
         replace_lost_workers(self.client)
-        if not threads and self._workers:
-            self.progress.said("no worker is left; waiting for one")
-        self._threads, self._workers = sum(threads.values()), len(threads)
+        if not threads and self._threads:
+            self.progress.say("no worker is left; waiting for one")
+        self._threads = threads
 
     def _gone(self, error: Exception | None = None) -> NoReturn:
         words = f"the scheduler is gone; {self.figures.pages:,} pages are committed; start it, then {AGAIN}"
@@ -234,7 +211,7 @@ class Driver:
     def _submit(self, work: Work) -> None:
         shard, again = work.shard, work.again and asdict(work.again)
         future = self.client.submit(
-            read_shard, self.order.worker.name, shard.name, [tuple(page) for page in shard.pages], again,
+            read_shard, self.worker.name, shard.name, [tuple(page) for page in shard.pages], again,
             key=f"read-{shard.name}-{next(self._numbers)}", pure=False,
         )  # fmt: skip
         self._await(future, work)
@@ -247,12 +224,11 @@ class Driver:
         work = self._in_flight.pop(future, None)
         if work is None:
             return
-        if future.status in ("pending", "lost"):  # who had what it returned was lost: Dask runs it again
-            self._await(future, work)
-            return
         if future.status == "cancelled":
             self._gone()
         try:
+            if future.status in ("pending", "lost"):  # who had what it returned was lost: Dask runs it again
+                raise TimeoutError
             outcome = future.result(timeout=_RESULT_S)
         except KilledWorker as error:
             self._take_loss(work, error.allowed_failures + 1)
@@ -273,39 +249,35 @@ class Driver:
 
     def _take_loss(self, work: Work, count: int) -> None:
         """The worker was lost. It may have committed the shard before."""
-        shard = work.shard
-        generation = 0 if work.again is None else work.again.generation + 1
-        suffix = f".{generation}" if generation else ""
-        if (marker := self.output.marker(f"done/{shard.name}{suffix}.json")) is not None:
-            self._count(marker, work.again)
+        shard, again = work.shard, work.again
+        newest = self.output.marker_names().get(shard.name)
+        marker = None if newest is None else self.output.marker(newest)
+        if marker is not None and (again is None or marker.generation > again.generation):
+            self._count(marker, again)
             return
         self._losses[shard.name] += count
         if self._losses[shard.name] < MOST_LOSSES:
             (self._again if self._losses[shard.name] == 1 else self._alone).append(work)
             return
         words = f"its worker was lost {self._losses[shard.name]} times"
-        self.progress.said(f"pages of shard {shard.index:,} count as failed: {words}")
-        before = {} if work.again is None else {page.number: page for page in self.output.pages(work.again)}
-        pages = [
-            was
-            if (was := before.get(page.number)) is not None and was.result is not None
-            else page.failed(words)
-            for page in shard.pages
-        ]
-        attempt, now = self.output.write_attempt(shard.name, pages), time.time()
-        marker = marker_of(shard.name, attempt, pages, DRIVER, (now, now), generation)
+        self.progress.say(f"pages of shard {shard.index:,} count as failed: {words}")
+        pages = {page.number: page.failed(words) for page in shard.pages}
+        before = [] if again is None else self.output.pages(again)
+        pages |= {page.number: page for page in before if page.result is not None}
+        now = time.time()
+        marker = self.output.write(shard.name, list(pages.values()), DRIVER, (now, now), again)
         self.output.commit(marker)
-        self._count(marker, work.again)
+        self._count(marker, again)
 
     def _count(self, marker: Marker, replaces: Marker | None) -> None:
-        figures, most = self.figures, self.order.fallback_percent
+        figures, most = self.figures, self.fallback_percent
         figures.add(marker, replaces)
         if marker.quarantined:
             causes = causes_words(marker.causes)
-            self.progress.said(f"shard {marker.index:,}: {marker.quarantined:,} quarantined; {causes}")
+            self.progress.say(f"shard {marker.index:,}: {marker.quarantined:,} quarantined; {causes}")
         self.progress.committed(figures)
         failed = figures.failed + figures.quarantined
-        if not self.order.redo and figures.pages >= FEWEST_JUDGED and 100 * failed > most * figures.pages:
+        if not self.redo and figures.pages >= FEWEST_JUDGED and 100 * failed > most * figures.pages:
             raise TooManyFailed(
                 f"{failed:,} of {figures.pages:,} pages failed, more than "
                 f"{most:g}%: {causes_words(figures.causes)}; mend that, or give a higher --fallback-percent "

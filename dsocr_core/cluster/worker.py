@@ -7,16 +7,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from distributed import WorkerPlugin, get_worker
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.cluster.output import Output, marker_of
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.cluster.reader import MODULE, Limits, Reader, ReaderError
+from dsocr_core.cluster.reader import Reader, ReaderError, WorkerJob
 from dsocr_core.reading.fingerprints import code_version
 from dsocr_core.runs.sharded import Marker
 from dsocr_core.runs.storage import StorageError
@@ -24,21 +24,6 @@ from dsocr_core.runs.storage import StorageError
 T = TypeVar("T")
 WAITS_S = (1, 2, 4, 8, 16, 32)
 """Before a store that did not take a shard is asked again; then the run ends, and nothing is lost by that."""
-
-
-@dataclass(frozen=True)
-class WorkerJob:
-    """Facts of a run that a worker must know."""
-
-    name: str
-    """Name of the plugin."""
-    output: str
-    settings: Mapping[str, Any]
-    code: str
-    batch: int | None = None
-    limits: Limits = field(default_factory=Limits)
-    module: str = MODULE
-    """Module that the reader process runs."""
 
 
 class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -53,9 +38,8 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.cancel = threading.Event()
         self.output = Output(self.job.output)
         self._folder = tempfile.TemporaryDirectory(prefix="dsocr-pages-", dir=worker.local_directory)
-        job = self.job
-        self.reader = Reader(job.settings, job.batch, job.limits, Path(self._folder.name), job.module)
-        if job.code == code_version():  # else the first shard says what is wrong
+        self.reader = Reader(self.job, Path(self._folder.name))
+        if self.job.code == code_version():  # else the first shard says what is wrong
             self.reader.start()
 
     def teardown(self, worker: Any) -> None:
@@ -83,15 +67,13 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         # Pages that failed before are read one by one: no other of the shard can be to blame.
         for some in [left] if again is None else [[page] for page in left]:
             read |= {page.number: page for page in self.reader.read(some)}
-        ordered = [read[page.number] for page in pages]
-        attempt = self._asked_again(lambda: self.output.write_attempt(shard, ordered))
-        generation = 0 if again is None else again.generation + 1
-        times = (began, time.time())
-        marker = marker_of(shard, attempt, ordered, self.worker_name, times, generation)
-        self._asked_again(lambda: self.output.commit(marker))
+        ordered, times = [read[page.number] for page in pages], (began, time.time())
+        marker = self._repeated(lambda: self.output.write(shard, ordered, self.worker_name, times, again))
+        marker = replace(marker, ended=time.time())
+        self._repeated(lambda: self.output.commit(marker))
         return marker
 
-    def _asked_again(self, do: Callable[[], T]) -> T:
+    def _repeated(self, do: Callable[[], T]) -> T:
         for wait_s in WAITS_S:
             try:
                 return do()

@@ -135,7 +135,7 @@ def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> N
     a = made(tmp_path / "a")
     with pytest.raises(OtherPages, match=r"a \(4\) and .*/5 \(5\): read both with the same --shard-pages"):
         settings_that_differ(a, made(tmp_path / "5", shard_pages=5))
-    with pytest.raises(OtherPages, match=r"is /data/0\d.png in .*a and /data/10\d.png in .*same inputs"):
+    with pytest.raises(OtherPages, match=r"is /data/0\d.png and /data/10\d.png: .*same inputs"):
         compared(a, made(tmp_path / "b", first=100))
 
 

@@ -28,7 +28,11 @@ def test_two_outputs_are_compared_and_the_worst_pages_recorded(
     shared = ["--preset", "tiny", "--cluster", "local", "--workers", "1", "--shard-pages", "4"]
     for side, tokens in (("a", "55"), ("b", "77")):
         read = ["run", str(tmp_path / "pages"), "--infer.max-new-tokens", tokens, "--out", str(out / side)]
-        assert main([*read, *shared]) == 1  # a page fails
+        assert main([*read, *shared, "--save", "--history", str(tmp_path / "runs")]) == 1  # a page fails
+    with History(tmp_path / "runs") as opened:
+        assert not opened.problems
+        facts = [opened.record(run).environment["cluster"] for run in opened.run_ids()]
+        assert [(each["pages"], each["failed"]) for each in facts] == [(PAGES, 1)] * 2
     capsys.readouterr()
     command = ["compare", str(out / "a"), str(out / "b"), "--history", str(history), "--json"]
     assert main([*command, "--save", "--out", str(out / "parity")]) == 1

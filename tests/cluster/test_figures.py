@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli import over_cluster
-from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.status import GONE_AFTER, Figures, read_status
-from dsocr_core.runs.history import History
 from dsocr_core.runs.sharded import Marker
-from dsocr_core.settings import Settings
-from tests.support.flat_tables import flat_tables
 from tests.support.made_up_output import HOSTILE, MadeUpOutput
 
 
@@ -53,18 +48,11 @@ def test_a_worker_is_timed_while_it_reads_two_shards_at_once_or_none() -> None:
     assert found.pages_per_s == pytest.approx(3 * 50 / 125.0)
 
 
-def test_a_run_over_a_cluster_is_one_run_of_the_history(tmp_path: Path) -> None:
+def test_the_record_of_a_run_has_its_figures(tmp_path: Path) -> None:
     made = MadeUpOutput(tmp_path / "out")
     made.commit(12)
-    _, figures = read_status(made.output)
-    settings = Settings(preset="tiny", history=str(tmp_path / "history"))
-    record = Job.of(settings, ("x",), 50).record("dsocr run x --cluster local")
-    over_cluster._record(settings, record, figures, "out")
-    with History(tmp_path / "history") as history:
-        assert history.run_ids() == [record.id] and not history.problems
-        record = history.record(record.id)
-        times = {row["stage"]: row for row in flat_tables(history, record.id)["stage_timings"].to_pylist()}
-    facts = record.environment["cluster"]
+    found = read_status(made.output)
+    facts, times = found.facts("out"), {row["stage"]: row for row in found.mean_times("eager")}
     assert (facts["pages"], facts["read"], facts["failed"], facts["quarantined"]) == (600, 576, 12, 12)
     assert (facts["workers"], facts["stragglers"]) == (4, [f"slow {HOSTILE}"])
     assert times["decode"]["milliseconds"] == pytest.approx(310.0)

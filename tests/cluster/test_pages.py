@@ -54,7 +54,7 @@ def test_a_parquet_manifest_has_a_column_of_paths(tmp_path: Path, column: str) -
         (lambda folder: str(folder / "none.txt"), "cannot be read"),
         (lambda folder: _long_line(folder), "longer than"),
         (lambda folder: _no_column(folder), "no column path or url"),
-        (lambda folder: "nonsense://x/", "cannot be listed"),
+        (lambda folder: "nonsense://x/", "cannot be read"),
     ],
 )
 def test_what_cannot_be_listed_is_named(tmp_path: Path, make, words: str) -> None:  # type: ignore[no-untyped-def]

@@ -17,7 +17,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.status import Status, read_status
+from dsocr_core.cluster.status import read_status
 from tests.support import warm_interpreter
 from tests.support.cluster_runs import check_exactly_once, make_pages
 from tests.support.paths import ROOT
@@ -34,11 +34,11 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def status_of(out: Path) -> Status:
+def pages_read(out: Path) -> int:
     try:
-        return read_status(Output(str(out)))[0]
+        return read_status(Output(str(out))).read
     except DsocrError:
-        return Status(0, 0, 0, 0, None, False)
+        return 0
 
 
 class Processes:
@@ -119,12 +119,12 @@ def test_the_scheduler_killed_leaves_what_is_committed_and_a_new_one_goes_on(
     scheduler, address = processes.scheduler("scheduler-1")
     workers = [processes.worker(f"worker-{number}", address) for number in (1, 2)]
     run = processes.run("run-1", address)
-    wait_for(lambda: status_of(tmp_path / "out").done >= 16, "16 pages")
+    wait_for(lambda: pages_read(tmp_path / "out") >= 16, "16 pages")
     os.kill(scheduler.pid, signal.SIGKILL)
     assert run.wait(WAIT_S) == 2
     assert "the scheduler is gone;" in processes.said("run-1")
     assert "start it, then give the same command again" in processes.said("run-1")
-    before = status_of(tmp_path / "out").done
+    before = pages_read(tmp_path / "out")
     for worker in workers:
         os.killpg(worker.pid, signal.SIGKILL)
 
@@ -141,7 +141,7 @@ def test_the_client_killed_costs_no_page(processes: Processes, tmp_path: Path) -
     _, address = processes.scheduler("scheduler")
     processes.worker("worker", address)
     run = processes.run("run-1", address)
-    wait_for(lambda: status_of(tmp_path / "out").done >= 16, "16 pages")
+    wait_for(lambda: pages_read(tmp_path / "out") >= 16, "16 pages")
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     let_go(tmp_path)
@@ -156,11 +156,11 @@ def test_ctrl_c_stops_and_says_how_to_go_on_and_a_second_one_ends_at_once(
     """A terminal sends the signal to all of its processes."""
     make_pages(tmp_path / "pages", PAGES, held_pages(tmp_path))
     run = processes.run("run-1", "local", "--workers", "1")
-    wait_for(lambda: status_of(tmp_path / "out").done >= 16, "16 pages")
+    wait_for(lambda: pages_read(tmp_path / "out") >= 16, "16 pages")
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(WAIT_S) == 1, processes.said("run-1")
     assert "pages are committed; to go on, give the same command again" in processes.said("run-1")
-    assert status_of(tmp_path / "out").done % 4 == 0
+    assert pages_read(tmp_path / "out") % 4 == 0
 
     run = processes.run("run-2", "local", "--workers", "1")
     wait_for(lambda: "pages were committed before" in processes.said("run-2"), "the second run")

@@ -13,7 +13,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster import local
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.cluster.reader import MOST_STARTS, Limits, Reader, ReaderError
+from dsocr_core.cluster.reader import MOST_STARTS, Reader, ReaderError, WorkerJob
 from dsocr_core.settings import Settings
 from tests.support.cluster_runs import STAND_IN, make_pages
 
@@ -24,8 +24,8 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
 ) -> None:
     monkeypatch.setenv("STAND_IN_KILLED", f"{kills}:{tmp_path / 'starts'}")
     make_pages(tmp_path / "pages", 1)
-    settings = Job.of(Settings(preset="tiny"), (str(tmp_path / "pages"),), 4).settings
-    reader = Reader(settings, None, Limits(), tmp_path, STAND_IN)
+    job = Job.of(Settings(preset="tiny"), (str(tmp_path / "pages"),), 4)
+    reader = Reader(WorkerJob("", "", job.settings, job.code, module=STAND_IN), tmp_path)
     page = PageRef(0, str(tmp_path / "pages" / "00000.png"))
     try:
         if kills < MOST_STARTS:

@@ -34,7 +34,7 @@ from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.run import Order, run
+from dsocr_core.cluster.run import Driver
 from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
@@ -173,9 +173,14 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
     times = _PageTimes()
     with _peaks_below() as peaks, local_cluster(made) as client:
         work = WorkerJob("scaling", str(out), job.settings, job.code)
-        run(client, job, output, Order(work), times, figures := Figures(), threading.Event())
+        (driver := Driver(client, job, output, work, times, threading.Event())).run()
     return _turn(
-        workers, figures.read, list(times.ended.values()), shard_pages, began, sum(peaks.values()) / workers
+        workers,
+        driver.figures.read,
+        list(times.ended.values()),
+        shard_pages,
+        began,
+        sum(peaks.values()) / workers,
     )
 
 

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.cluster.compare import ShardOf, comparisons
+from dsocr_core.cluster.compare import ShardPair
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
@@ -196,8 +196,10 @@ def test_the_recorded_rows_have_the_sentences(judged: Judged) -> None:
 
 
 def test_outputs_of_a_cluster_are_judged_alike(judged: Judged, tmp_path: Path) -> None:
-    a, b = (ShardOf(str(tmp_path / side), _shard(tmp_path / side, side, judged.pages)) for side in SIDES)
-    found = {page.name: of for page, of in comparisons(a, b, Tolerance())}
+    places = [tmp_path / side for side in SIDES]
+    markers = [_shard(place, side, judged.pages) for place, side in zip(places, SIDES, strict=True)]
+    pair = ShardPair((str(places[0]), str(places[1])), (markers[0], markers[1]))
+    found = {page.name: of for page, of in pair.comparisons(Tolerance())}
     assert {name: of.verdict for name, of in found.items()} == {
         name: of.verdict for name, of in judged.pages.items()
     }

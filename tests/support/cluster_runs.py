@@ -15,11 +15,8 @@ from rich.console import Console
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.progress import ClusterProgress
-from dsocr_core.cluster.reader import Limits
-from dsocr_core.cluster.run import Order
-from dsocr_core.cluster.run import run as read_over_cluster
-from dsocr_core.cluster.status import Figures
+from dsocr_core.cluster.run import Driver
+from dsocr_core.cluster.status import ClusterProgress, Figures, read_status
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
@@ -48,7 +45,7 @@ class Heard(ClusterProgress):
         super().committed(figures)
         self.on_commit(figures)
 
-    def said(self, words: str) -> None:
+    def say(self, words: str) -> None:
         self.words.append(words)
 
 
@@ -62,18 +59,15 @@ def drive(
     job: Job,
     location: str,
     heard: Heard | None = None,
-    cancel: threading.Event | None = None,
-    limits: Limits = Limits(page_s=60.0),  # noqa: B008 - frozen
-    **order: Any,
+    limits: tuple[float, int] = (60.0, 0),
+    **more: Any,
 ) -> Figures:
     """One run of the driver."""
     output = Output(location)
     output.begin(job)
-    work = WorkerJob(f"test-{job.digest[:8]}", location, job.settings, job.code, None, limits, STAND_IN)
-    figures = Figures()
-    arguments = (heard or Heard(), figures, cancel or threading.Event())
-    read_over_cluster(client, job, output, Order(work, **order), *arguments)
-    return figures
+    work = WorkerJob(f"test-{job.digest[:8]}", location, job.settings, job.code, None, *limits, STAND_IN)
+    Driver(client, job, output, work, heard or Heard(), threading.Event(), **more).run()
+    return read_status(output)
 
 
 def cluster(workers: int) -> Any:

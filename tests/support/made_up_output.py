@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.output import Output, marker_of
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef, Shard, planned_shards
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import ModelInputs, OcrRequest, OcrResult, StageTiming
@@ -47,11 +47,10 @@ def committed(
     read: Callable[[PageRef], PageReading],
     worker: str = "w",
     times: tuple[float, float] = (0.0, 1.0),
-    generation: int = 0,
 ) -> Marker:
     """The marker of a shard that is committed with what `read` says of its pages."""
     pages = [read(page) for page in shard.pages]
-    marker = marker_of(shard.name, output.write_attempt(shard.name, pages), pages, worker, times, generation)
+    marker = output.write(shard.name, pages, worker, times)
     output.commit(marker)
     return marker
 

@@ -17,7 +17,6 @@ Started by tests in the place of `dsocr_core.cluster.reader_process`.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
-from dsocr_core.cluster.reader_process import Message, ReaderProcess
+from dsocr_core.cluster.reader_process import Message, ReaderProcess, feed
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
@@ -37,8 +36,8 @@ HELD: list[Any] = []
 
 
 class StandIn(ReaderProcess):
-    def __init__(self, said: BinaryIO, about: Message) -> None:
-        self._said, self._saying = said, threading.Lock()
+    def __init__(self, answers: BinaryIO, about: Message) -> None:
+        self._answers, self._writing = answers, threading.Lock()
         self.infer = settings_of(about["settings"]).of_side("a").infer
 
     def load(self) -> None:
@@ -48,22 +47,15 @@ class StandIn(ReaderProcess):
                 starts.write("x")
             if Path(file).stat().st_size <= int(kills):
                 os.kill(os.getpid(), signal.SIGKILL)
-        self.say({"ready": "stand-in"})
+        self.send({"ready": "stand-in"})
 
     def read(self, pages: BinaryIO) -> None:
         arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        threading.Thread(target=feed, args=(pages, arrived), daemon=True).start()
+        threading.Thread(target=feed, args=(pages, arrived.put), daemon=True).start()
         while True:
             page = arrived.get()
-            self.say({"began": page["id"]})
-            self.say({"id": page["id"], **answer(page, self.infer)})
-
-
-def feed(pages: BinaryIO, arrived: queue.SimpleQueue[Message]) -> None:
-    """As the real one: it ends when its worker is gone, also in a page that hangs."""
-    for line in pages:
-        arrived.put(json.loads(line))
-    os._exit(0)
+            self.send({"began": page["id"]})
+            self.send({"id": page["id"], **answer(page, self.infer)})
 
 
 def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
