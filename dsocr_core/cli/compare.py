@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +15,15 @@ from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.again import recorded_run
-from dsocr_core.cli.compare_outputs import compare_outputs, names_outputs
-from dsocr_core.cli.compare_runs import CompareError, Explain, compare_runs, location_and_id, may_be_run
+from dsocr_core.cli.compare_outputs import compare_outputs
+from dsocr_core.cli.compare_runs import (
+    CompareError,
+    Explain,
+    compare_runs,
+    is_output,
+    location_and_id,
+    may_be_run,
+)
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
@@ -62,25 +68,18 @@ class CompareOptions(PageOptions):
         return bool(self.html or self.junit or self.why)
 
 
-class Source(Enum):
-    """Source of the pairs of a comparison."""
-
-    PAGES = "pages"
-    RUNS = "recorded runs"
-    AGAIN = "a recorded run that is read again"
-    FOLDERS = "folders of texts"
-    OUTPUTS = "outputs of a cluster"
-
-
+PAGES, RUNS, AGAIN = "pages", "recorded runs", "a recorded run that is read again"
+FOLDERS, OUTPUTS = "folders of texts", "outputs of a cluster"
+"""Sources of the pairs of a comparison."""
 _FOLDER = "folder:"
 _OPTIONS_OF = {
-    "backend_a": (Source.RUNS,),
-    "backend_b": (Source.RUNS, Source.AGAIN),
-    "pages": (Source.PAGES,),
-    "pages_together": (Source.PAGES,),
-    "out": (Source.PAGES, Source.AGAIN, Source.OUTPUTS),
-    "save": (Source.PAGES, Source.AGAIN, Source.OUTPUTS, Source.FOLDERS),
-    "why": (Source.PAGES, Source.AGAIN, Source.RUNS),
+    "backend_a": (RUNS,),
+    "backend_b": (RUNS, AGAIN),
+    "pages": (PAGES,),
+    "pages_together": (PAGES,),
+    "out": (PAGES, AGAIN, OUTPUTS),
+    "save": (PAGES, AGAIN, OUTPUTS, FOLDERS),
+    "why": (PAGES, AGAIN, RUNS),
 }
 """By option the sources that it goes with, the usual one first."""
 
@@ -98,42 +97,47 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
     with ExitStack() as stack:
         location, explain = history_location(settings), None
         record_in = settings.history if chosen.save else None
-        if record_in is None and (source is Source.AGAIN or (chosen.reviewed and source is not Source.RUNS)):
+        if record_in is None and (source is AGAIN or (chosen.reviewed and source is not RUNS)):
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
-        if source is Source.RUNS:
+        if source is RUNS:
             found = _compare_runs(settings, chosen, location, stack, typed)
-        elif source is Source.AGAIN:
+        elif source is AGAIN:
             found = _compare_again(settings, chosen, str(record_in), stack, typed)
+        elif source is PAGES:
+            found, explain = _compare_pages(settings, chosen, record_in, typed)
         else:
-            if source is Source.OUTPUTS:
-                found = compare_outputs(settings, chosen, record_in, typed)
-            elif source is Source.FOLDERS:
-                found = _compare_folders(settings, chosen, record_in, typed)
-            else:
-                found, explain = _compare_pages(settings, chosen, record_in, typed)
-            if found.runs and chosen.reviewed:
-                location = history_location(replace(settings, history=str(record_in)))
-                found = compare_runs(chosen, location, found.runs, explain, found)
+            make = compare_outputs if source is OUTPUTS else _compare_folders
+            found = make(settings, chosen, record_in, typed)
+        if found.runs and chosen.reviewed and source not in (RUNS, AGAIN):
+            location = history_location(replace(settings, history=str(record_in)))
+            found = compare_runs(chosen, location, found.runs, explain, found)
     return (found if chosen.save else replace(found, recorded=())).print(chosen.json, console)
 
 
-def _source(chosen: CompareOptions) -> Source:
+def _source(chosen: CompareOptions) -> str:
     """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
     names = chosen.images
     folders = [name for name in names if name.startswith(_FOLDER)]
     if folders and (len(folders) < len(names) or len(names) != 2):
         raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
     runs = [name for name in names if not folders and may_be_run(name)]
+    outputs = [name for name in runs if is_output(name)]
     if chosen.again:
-        source = Source.AGAIN
+        source = AGAIN
         if names[:1] != tuple(runs[:1]) or not runs:
             raise CompareError(
                 "compare: --again needs a run of the history, or its directory, before all files"
             )
     elif folders:
-        source = Source.FOLDERS
-    elif names_outputs(names):
-        source = Source.OUTPUTS
+        source = FOLDERS
+    elif outputs and not (len(outputs) == 1 and len(runs) == len(names) == 2):  # else one is read as a run
+        source = OUTPUTS
+        if not len(outputs) == len(names) == 2:
+            other = next((f"'{name}' is none" for name in names if name not in outputs), "")
+            raise CompareError(
+                f"compare: '{outputs[0]}' is an output of run --cluster, and "
+                f"{other or f'{len(names)} are given'}: give two of them, one and a run, or pages"
+            )
     elif not names:
         raise CompareError("compare: nothing is given: name pages, or one or two runs of the history")
     elif runs and len(runs) < len(names):
@@ -145,11 +149,11 @@ def _source(chosen: CompareOptions) -> Source:
     elif len(runs) > 2:
         raise CompareError(f"compare: {len(runs)} runs are given; give one that has both backends, or two")
     else:
-        source = Source.RUNS if runs else Source.PAGES
+        source = RUNS if runs else PAGES
     for option, sources in _OPTIONS_OF.items():
         if getattr(chosen, option) and source not in sources:
-            word, use = option.replace("_", "-"), sources[0].value
-            raise CompareError(f"compare: --{word} is for {use}, and {source.value} are given; leave it out")
+            word, use = option.replace("_", "-"), sources[0]
+            raise CompareError(f"compare: --{word} is for {use}, and {source} are given; leave it out")
     return source
 
 

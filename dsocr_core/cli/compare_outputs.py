@@ -10,13 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from dsocr_core.base.console import Name, PageTable, SafeConsole
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
-from dsocr_core.cli import over_cluster
-from dsocr_core.cli.compare_runs import is_output, may_be_run
+from dsocr_core.cli.over_cluster import absolute, stopped_by_interrupt
 from dsocr_core.cli.read import Compared, Listed
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
@@ -31,24 +28,6 @@ SHOWN = 20
 _MOST_PROCESSES = 32
 
 
-def names_outputs(names: Sequence[str]) -> bool:
-    """Tell whether these are two outputs of `run --cluster`, directories or URLs.
-
-    Raises DsocrError for a mixture with pages, StorageError.
-    """
-    outputs = [name for name in names if is_output(name)]
-    if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
-        return False  # one of them is read as a run
-    if outputs and not len(outputs) == len(names) == 2:
-        other = next((name for name in names if name not in outputs), None)
-        wrong = f"'{other}' is none" if other else f"{len(names)} are given"
-        raise DsocrError(
-            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, one and "
-            "a run, or pages"
-        )
-    return bool(outputs)
-
-
 def compare_outputs(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
 ) -> Compared:
@@ -59,23 +38,20 @@ def compare_outputs(
     from dsocr_core.cluster import compare
     from dsocr_core.cluster.output import Output
 
-    output_a, output_b = (Output(over_cluster.absolute(name)) for name in chosen.images)
-    out = over_cluster.absolute(chosen.out) if chosen.out else None
+    output_a, output_b = (Output(absolute(name)) for name in chosen.images)
+    out = absolute(chosen.out) if chosen.out else None
     differing = compare.settings_that_differ(output_a, output_b)
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with (
-        over_cluster.stopped_by_interrupt() as cancel,
-        ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, initializer=_leave_interrupts) as executor,
-        Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress,
-    ):
-        task = progress.add_task("comparing")
+    # Ctrl-C is for the command, and a terminal sends it to all.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, signal.signal, ignore)
+    status = SafeConsole(stderr=True).status("comparing")
+    with stopped_by_interrupt() as cancel, pool as executor, status:
 
         def show(so_far: ComparedOutputs) -> None:
-            words = f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity"
-            progress.update(task, description=words)
+            status.update(f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity")
 
-        into = None if out is None else f"{out}/{compare.FILES}"
+        into = f"{out}/{compare.FILES}" if out else None
         compared = compare.compare_outputs(
             output_a, output_b, settings.tolerance, executor, into, show, cancel
         )
@@ -89,11 +65,6 @@ def compare_outputs(
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
     report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
     return Compared(report, [run_id] if run_id else [], [f"written to {out}"] if out else [], recorded)
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the command, and a terminal sends it to all."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _listed(

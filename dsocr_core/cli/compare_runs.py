@@ -48,12 +48,9 @@ def is_output(name: str) -> bool:
 
 
 def compare_runs(
-    chosen: CompareOptions,
-    location: str,
-    names: Sequence[str],
-    explain: Explain | None = None,
+    chosen: CompareOptions, location: str, names: Sequence[str], explain: Explain | None = None,
     found: Compared | None = None,
-) -> Compared:
+) -> Compared:  # fmt: skip
     """Compare recorded runs as the Review page does; write the reports that were asked for.
 
     `location` is the history of a run named by its id. A page that a reviewer's latest verdict calls "wrong"
@@ -70,11 +67,8 @@ def compare_runs(
         found = found or Compared(_listed(document(review)))
         if answer:
             found.report.explain(answer.causes)
-        lines = [
-            written(file, report(review))
-            for file, report in ((chosen.html, html_report), (chosen.junit, junit_report))
-            if file
-        ]
+        reports = ((chosen.html, html_report), (chosen.junit, junit_report))
+        lines = [written(file, report(review)) for file, report in reports if file]
         return replace(found, lines=[*found.lines, *lines], why=answer)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from analytic_model.hardware import Hardware, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
@@ -14,27 +15,49 @@ from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.requirements import Target, requirements, sentence
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, spread, sweep
 from analytic_model.workload import Workload
-from dsocr_core.base.console import FAILED, OK, print_json, titled_table
+from dsocr_core.base.console import FAILED, OK, titled_table
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount
-from dsocr_core.base.sanitise import visible
-from dsocr_core.cli.frames import Columns, print_figures, records
-from dsocr_core.cli.history import Where
+from dsocr_core.cli.frames import Columns, figures_table, print_answer, records
+from dsocr_core.cli.history import HistoryOptions
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
-A4 = (1654, 2339)
-"""Pixels at 200 dpi."""
+Answer = tuple[dict[str, Any], list[RenderableType]]
+"""A JSON document, and what people are shown of it."""
 SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
+_COSTS: Columns = {
+    "flops": ("FLOPs", ""), "other_flops": ("Other", ""), "bytes_read": ("Read", "B"),
+    "bytes_written": ("Written", "B"), "weight_bytes": ("Weights", "B"), "kv_bytes": ("KV", "B"),
+    "parameters": ("Params", ""), "bound_s": ("Bound", "s"), "bound_by": ("By", ""),
+}  # fmt: skip
+_COSTS_NOTES = (
+    "FLOPs are those of products and convolutions (a multiply-add is 2); read and written sum over",
+    "operators; the bound is the larger of FLOPs at peak and of the bytes that have to move.",
+    "One token: the first after prefill. Not counted:",
+)
+_STAGES: Columns = {
+    "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
+    "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
+    "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"), "published": ("Published", "FLOP"),
+}  # fmt: skip
+_NEEDS: Columns = {
+    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
+    "bytes_per_s": ("and", "B/s"),
+}  # fmt: skip
+_DEVICES: Columns = {
+    "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
+    "bandwidth_share": ("Of bandwidth", "%"), "reaches": ("Reaches it", ""),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The model, the page, its tokens and the device of the bounds.
+    """The model, the page, its tokens, how they are counted, and the device of the bounds.
 
     Args:
         config: config.json or the directory of one
@@ -44,30 +67,21 @@ class Page:
         decode_tokens: new tokens (default: 1 of report, 100 of sweep)
         batch: pages of this shape side by side
         hardware: the device of the bounds, like h100 or l40s (default: h200)
-    """
-
-    config: Path | None = None
-    width: int = A4[0]
-    height: int = A4[1]
-    preset: str = "gundam"
-    decode_tokens: int | None = None
-    batch: int = 1
-    hardware: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counting:
-    """Conventions of counting, and figures in place of a device's sheet.
-
-    Args:
         prompt_tokens: text tokens of the prompt, bos included
         dtype: number type
         causal: prefill attention that is counted
         lm_head: prefill positions that get logits
-        peak: the device's TFLOP/s in the number type
-        bandwidth: the device's GB/s
+        peak: the device's TFLOP/s in the number type, in place of its sheet's
+        bandwidth: the device's GB/s, in place of its sheet's
     """
 
+    config: Path | None = None
+    width: int = 1654  # A4 at 200 dpi
+    height: int = 2339
+    preset: str = "gundam"
+    decode_tokens: int | None = None
+    batch: int = 1
+    hardware: str = ""
     prompt_tokens: int = 10
     dtype: Dtype = "bfloat16"
     causal: Causal = "full"
@@ -75,32 +89,30 @@ class Counting:
     peak: float | None = None
     bandwidth: float | None = None
 
+    def asked(self, tokens: int) -> tuple[ModelConfig, Workload, Policy, Hardware]:
+        """The model, the work, the conventions and the device; `tokens` are new where none are given.
 
-def _asked(page: Page, counting: Counting, tokens: int) -> tuple[ModelConfig, Workload, Policy, Hardware]:
-    """The model, the work, the conventions and the device; `tokens` are new where none are given.
-
-    Raises DsocrError.
-    """
-    if page.config is None:
-        raise DsocrError("give --config, a config.json or its directory (or --run of report)")
-    new = page.decode_tokens or tokens
-    text = counting.prompt_tokens
-    workload = Workload.from_image(page.width, page.height, page.preset, text, new, page.batch)
-    policy = Policy(causal=counting.causal, lm_head=counting.lm_head, dtype=counting.dtype)
-    key = page.hardware or ("h200" if None in (counting.peak, counting.bandwidth) else "")
-    device = with_figures(hardware_named(key) if key else None, counting.peak, counting.bandwidth)
-    assert device is not None
-    return load_config(page.config), workload, policy, device
+        Raises DsocrError.
+        """
+        if self.config is None:
+            raise DsocrError("give --config, a config.json or its directory (or --run of report)")
+        new = self.decode_tokens or tokens
+        size = self.width, self.height
+        workload = Workload.from_image(*size, self.preset, self.prompt_tokens, new, self.batch)
+        policy = Policy(causal=self.causal, lm_head=self.lm_head, dtype=self.dtype)
+        key = self.hardware or ("h200" if None in (self.peak, self.bandwidth) else "")
+        device = with_figures(hardware_named(key) if key else None, self.peak, self.bandwidth)
+        assert device is not None
+        return load_config(self.config), workload, policy, device
 
 
 def report(
-    page: Page,
     *,
     run: str = "",
     ttft: float | None = None,
     tpot: float | None = None,
     json: bool = False,
-    counting: Counting,
+    page: Page,
     backend: str = "",
     history: str | None = None,
     attention: Attention = "sdpa",
@@ -118,15 +130,22 @@ def report(
         attention: the decoder's
         count_unsupported: count cores that torch's counter does not see
     """
-    if run:
-        return _stages_of_run(run, backend, history, json, console)
-    targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot}
-    chosen = [(target, value) for target, value in targets.items() if value is not None]
+    targets: list[tuple[Target, float | None]] = [("ttft", ttft), ("tpot", tpot)]
+    chosen = [(target, value) for target, value in targets if value is not None]
     if len(chosen) > 1:
         raise DsocrError("flops report: give one target, --ttft MS or --tpot MS")
-    if chosen:
-        return _requirements(page, counting, *chosen[0], json, console)
-    model, workload, policy, device = _asked(page, counting, 1)
+    if run:
+        document, shown = _costs_of_run(run, backend, history)
+    elif chosen:
+        document, shown = _requirements(page, *chosen[0])
+    else:
+        document, shown = _costs(page, attention, count_unsupported)
+    print_answer(console, json, document, *shown)
+    return OK
+
+
+def _costs(page: Page, attention: Attention, count_unsupported: bool) -> Answer:
+    model, workload, policy, device = page.asked(1)
     policy = replace(policy, ignore_torch_unsupported_flops=not count_unsupported, attention=attention)
     dtype = policy.dtype
     peak = device.peak_flops(dtype)  # a device without a figure for it is refused before anything
@@ -137,101 +156,52 @@ def report(
     costs = frames.summed_costs(frames.stage_costs(prediction, device), prediction.parameters["total"])
     step = decode_step(model, workload.sequence_length, policy, workload.batch)
     costs.loc[len(costs)] = frames.cost_row("one token", step, device, dtype)
-    if json:
-        operators = {str(name): records(frames.operators(each)) for name, each in prediction.stages.items()}
-        sizes = {
-            name: getattr(workload, name) for name in ("image_tokens", "sequence_length", "final_length")
-        }
-        print_json({
-            "workload": asdict(workload) | sizes, "policy": asdict(policy), "hardware": asdict(device),
-            "stages": records(costs), "operators": operators, "parameters": prediction.parameters,
-            "kv_cache_bytes": cache, "not_counted": prediction.not_counted,
-        })  # fmt: skip
-        return OK
+    sizes = {name: getattr(workload, name) for name in ("image_tokens", "sequence_length", "final_length")}
+    document = {
+        "workload": asdict(workload) | sizes, "policy": asdict(policy), "hardware": asdict(device),
+        "stages": records(costs),
+        "operators": {str(name): records(frames.operators(of)) for name, of in prediction.stages.items()},
+        "parameters": prediction.parameters, "kv_cache_bytes": cache, "not_counted": prediction.not_counted,
+    }  # fmt: skip
     columns, rows = workload.grid
     views = ", ".join(f"{count} x {side} px" for count, side in workload.view_groups)
     text = f"{workload.image_tokens} image + {workload.prompt_tokens} prompt = {workload.sequence_length}"
-    size, kept = amount(prediction.parameters["total"]), amount(cache, "B")
-    _say(
-        console,
+    size, cached = amount(prediction.parameters["total"]), amount(cache, "B")
+    lines = [
         f"views      {views} (grid {columns} x {rows}), {workload.vision_tokens} vision tokens",
         f"sequence   {text} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
-        f"model      {size} parameters; {dtype}, {policy.attention}; KV cache {kept} at the end",
+        f"model      {size} parameters; {dtype}, {policy.attention}; KV cache {cached} at the end",
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
-    )
-    print_figures(console, costs, _COSTS)
-    _say(console, *_COSTS_NOTES, *(f"- {note}" for note in prediction.not_counted))
-    return OK
+    ]
+    notes = (f"- {note}" for note in prediction.not_counted)
+    return document, [*lines, figures_table(costs, _COSTS), *_COSTS_NOTES, *notes]
 
 
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(visible(line), markup=False, highlight=False)
-
-
-_COSTS: Columns = {
-    "flops": ("FLOPs", ""), "other_flops": ("Other", ""), "bytes_read": ("Read", "B"),
-    "bytes_written": ("Written", "B"), "weight_bytes": ("Weights", "B"), "kv_bytes": ("KV", "B"),
-    "parameters": ("Params", ""), "bound_s": ("Bound", "s"), "bound_by": ("By", ""),
-}  # fmt: skip
-_COSTS_NOTES = (
-    "FLOPs are those of products and convolutions (a multiply-add is 2); read and written sum over",
-    "operators; the bound is the larger of FLOPs at peak and of the bytes that have to move.",
-    "One token: the first after prefill. Not counted:",
-)
-
-
-def _stages_of_run(run: str, backend: str, history: str | None, json: bool, console: Console) -> int:
-    """Print what each stage of a run took, its lower bound and its FLOPs."""
+def _costs_of_run(run: str, backend: str, history: str | None) -> Answer:
+    """What each stage of a run took, its lower bound and its FLOPs."""
     from dsocr_core.runs.flop_gaps import lost_sentence, stages_of
 
-    with Where(history=history).opened(tell=False) as runs:
-        stages = stages_of(runs, run, backend)
-    if json:
-        print_json({"run": run, "stages": records(stages)})
-        return OK
-    _say(console, lost_sentence(stages))
+    with HistoryOptions(history=history).opened(name_problems=False) as opened:
+        stages = stages_of(opened, run, backend)
     times = {name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
-    print_figures(console, stages.assign(**times)[["stage", *_STAGES]], _STAGES)
-    return OK
+    table = figures_table(stages.assign(**times)[["stage", *_STAGES]], _STAGES)
+    return {"run": run, "stages": records(stages)}, [lost_sentence(stages), table]
 
 
-_STAGES: Columns = {
-    "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
-    "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
-    "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"), "published": ("Published", "FLOP"),
-}  # fmt: skip
-
-
-def _requirements(
-    page: Page, counting: Counting, target: Target, value: float, json: bool, console: Console
-) -> int:
-    """Print what a target takes, and which devices reach it."""
-    model, workload, policy, _ = _asked(page, counting, 500)
+def _requirements(page: Page, target: Target, value: float) -> Answer:
+    """What a target takes, and which devices reach it."""
+    model, workload, policy, _ = page.asked(500)
     needed = requirements(model, workload, target, value, policy)
     from analytic_model import frames
 
     needs, devices = frames.needs(needed), frames.devices(needed)
-    if json:
-        print_json({
-            "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
-            "stages": records(needs), "devices": records(devices),
-        })  # fmt: skip
-        return OK
-    _say(console, sentence(workload, needed))
-    print_figures(console, needs, _NEEDS, "Stages share the target's time, so their rates add up")
-    print_figures(console, devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target")
-    return OK
-
-
-_NEEDS: Columns = {
-    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
-    "bytes_per_s": ("and", "B/s"),
-}  # fmt: skip
-_DEVICES: Columns = {
-    "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
-    "bandwidth_share": ("Of bandwidth", "%"), "reaches": ("Reaches it", ""),
-}  # fmt: skip
+    document = {
+        "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
+        "stages": records(needs), "devices": records(devices),
+    }  # fmt: skip
+    of_stages = figures_table(needs, _NEEDS, "Stages share the target's time, so their rates add up")
+    of_devices = figures_table(devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target")
+    return document, [sentence(workload, needed), of_stages, of_devices]
 
 
 def print_sweep(
@@ -243,7 +213,6 @@ def print_sweep(
     from_: int = 1,
     to: int = 1000,
     points: int = 100,
-    counting: Counting,
 ) -> None:
     """Print a quantity over an axis, stage by stage, as CSV.
 
@@ -258,7 +227,7 @@ def print_sweep(
     """
     import pandas as pd
 
-    model, workload, policy, device = _asked(page, counting, 100)
+    model, workload, policy, device = page.asked(100)
     values = spread(from_, to, points)
     found = sweep(model, workload, axis, values, quantity, engine, device, policy)
     print(frame_csv(pd.DataFrame(found)), end="")
@@ -289,21 +258,19 @@ def verify(
 
     work = compared(config, preset, quick, device)
     over = sorted((row for row in work.rows if row.gap > tolerance), key=lambda row: -row.gap)
-    if json:
-        rows = [row.document() for row in work.rows]
-        print_json({"tolerance": tolerance, "ok": not over, "rows": rows})
-        return FAILED if over else OK
     title = "FLOPs (and parameters) of the worst comparison, or of the largest where all agree"
     table = titled_table(title, "Config", "Stage", "Operator", "Rows", "Analytic", "Measured", "Gap")
     for group in work.grouped():
         row = max(group, key=lambda row: (row.gap, row.measured))
-        figures = len(group), f"{row.analytic:,}", f"{row.measured:,}", f"{row.gap:.2g}"
-        table.add_row(row.config, row.stage, row.operator, *map(str, figures))
-    console.print(table)
-    _say(console, f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
+        figures = str(len(group)), f"{row.analytic:,}", f"{row.measured:,}", f"{row.gap:.2g}"
+        table.add_row(row.config, row.stage, row.operator, *figures)
+    lines = [f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}"]
     for row in over[:SHOWN]:
         where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
-        _say(console, f"  {where}: {row.analytic:,} against {row.measured:,} measured")
+        lines.append(f"  {where}: {row.analytic:,} against {row.measured:,} measured")
+    rows = [row.document() for row in work.rows] if json else []
+    document = {"tolerance": tolerance, "ok": not over, "rows": rows}
+    print_answer(console, json, document, table, *lines)
     return FAILED if over else OK
 
 

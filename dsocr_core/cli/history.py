@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, print_json
+from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_limit
-from dsocr_core.cli.frames import print_frame, records
+from dsocr_core.cli.frames import frame_table, print_answer, records
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location
@@ -42,55 +42,48 @@ _ROOM = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
+class HistoryOptions:
     """Place of the runs, and the form of an answer."""
 
     history: str | None = None
     json: bool = False
 
-    @property
-    def location(self) -> str:
-        """The history's directory or URL."""
-        return history_location(Settings(history=self.history) if self.history else Settings())
-
     @contextlib.contextmanager
-    def opened(self, tell: bool = True) -> Iterator[History]:
-        """The history and the runs that come with the project; what is left out is said on stderr."""
+    def opened(self, name_problems: bool = True) -> Iterator[History]:
+        """The history and the runs that come with the project; what is left out is named on stderr."""
         # pandas and DuckDB are loaded after the command line is known to be good.
         from dsocr_core.runs.history import SEED_LOCATION, History
 
-        own = Path(self.location).resolve() == SEED_LOCATION
-        with History(self.location, *(() if own else (SEED_LOCATION,))) as history:
-            for entry, reason in history.problems.items() if tell else ():
+        location = history_location(Settings(history=self.history) if self.history else Settings())
+        own = Path(location).resolve() == SEED_LOCATION
+        with History(location, *(() if own else (SEED_LOCATION,))) as history:
+            for entry, reason in history.problems.items() if name_problems else ():
                 print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
             yield history
 
 
-def list_runs(where: Where, *, limit: int = 50, trash: bool = False, console: Console) -> int:
+def list_runs(options: HistoryOptions, *, limit: int = 50, trash: bool = False, console: Console) -> None:
     """List the runs, newest first.
 
     Args:
         limit: how many at most
         trash: those in the trash instead
     """
-    with where.opened() as history:
+    with options.opened() as history:
         frame = history.runs(limit=limit, trashed=trash)
-    if where.json:
-        print_json({"runs": records(frame)})
-    else:
-        print_frame(console, frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)])
-    return OK
+    columns = list(_COLUMNS if console.width >= _WIDE else _NARROW)
+    print_answer(console, options.json, {"runs": records(frame)}, frame_table(frame[columns]))
 
 
 def sql(
-    where: Where,
+    options: HistoryOptions,
     statement: str | None = None,
     *,
     csv: bool = False,
     time_limit_s: float = 60.0,
     memory_limit_mib: int = 1024,
     console: Console,
-) -> int:
+) -> None:
     """Answer one SELECT; without one list the tables that it may name, with their columns.
 
     Args:
@@ -103,21 +96,21 @@ def sql(
     from dsocr_core.runs.statements import Limits
 
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
-    with where.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
+    with options.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
         found = history.sql(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
-    if where.json:
-        print_json({"rows": records(found)})
-    elif csv:
+    if csv and not options.json:
         text = frame_csv(found)
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-    else:
-        print_frame(console, found.head(_MOST_ROWS))
-        if len(found) > _MOST_ROWS:
-            console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
-    return OK
+        return
+    more = f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all"
+    lines = [more] if len(found) > _MOST_ROWS else []
+    document = {"rows": records(found)} if options.json else {}
+    print_answer(console, options.json, document, frame_table(found.head(_MOST_ROWS)), *lines)
 
 
-def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False, console: Console) -> int:
+def import_runs(
+    options: HistoryOptions, paths: tuple[Path, ...], *, verbose: bool = False, console: Console
+) -> int:
     """Import run directories, exported runs and runs of other programs.
 
     Args:
@@ -128,22 +121,21 @@ def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False,
 
     if absent := [path for path in paths if not path.exists()]:
         raise DsocrError(f"history import: {absent[0]}: no such file or folder; check the path")
-    with where.opened() as history:
+    with options.opened() as history:
         report = import_paths(history, paths)
-    code = OK if report.imported or report.known else FAILED
-    if where.json:
-        print_json(report.document())
-        return code
-    for word, runs in (("imported", report.imported), ("there   ", report.known)):
-        for run in runs:
-            console.print(Text(f"{word} {run.run_id} ({run.source}) from {run.origin}"))
-    for line in _skipped(report.skipped, verbose):
-        console.print(Text(f"skipped  {line}", style="yellow"))
+    lines = [
+        Text(f"{word} {run.run_id} ({run.source}) from {run.origin}")
+        for word, runs in (("imported", report.imported), ("there   ", report.known))
+        for run in runs
+    ]
+    lines += [Text(f"skipped  {line}", style="yellow") for line in _skipped(report.skipped, verbose)]
     counts = len(report.imported), len(report.known), len(report.skipped)
-    console.print("{} imported, {} there already, {} skipped".format(*counts))
-    if code != OK:
-        console.print("nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep")
-    return code
+    lines.append(Text("{} imported, {} there already, {} skipped".format(*counts)))
+    if not (taken := report.imported or report.known):
+        nothing = "nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep"
+        lines.append(Text(nothing))
+    print_answer(console, options.json, report.document(), *lines)
+    return OK if taken else FAILED
 
 
 def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
@@ -158,14 +150,14 @@ def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
 
 
 def export(
-    where: Where,
+    options: HistoryOptions,
     runs: tuple[str, ...],
     *,
     to: Path | None = None,
     omnidocbench: Path | None = None,
     backend: str | None = None,
     console: Console,
-) -> int:
+) -> None:
     """Write runs as a zip that imports elsewhere, or the texts of one for OmniDocBench's evaluator.
 
     Args:
@@ -176,23 +168,21 @@ def export(
     """
     from dsocr_core.runs.export import export_runs, export_texts
 
-    if (to is None) == (omnidocbench is None) or (omnidocbench and len(runs) != 1):
+    target = omnidocbench or to
+    if target is None or (to and omnidocbench) or (omnidocbench and len(runs) != 1):
         raise DsocrError("history export: give runs and --to FILE.zip, or one run and --omnidocbench DIR")
-    with where.opened() as history:
+    with options.opened() as history:
         if omnidocbench is not None:
-            target, counts = omnidocbench, {"texts": export_texts(history, runs[0], backend, omnidocbench)}
+            what, count = "texts", export_texts(history, runs[0], backend, omnidocbench)
         else:
-            assert to is not None
-            target, counts = to, {"runs": export_runs(history, runs, to)}
-    if where.json:
-        print_json({"target": str(target), **counts})
-    else:
-        words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        console.print(Text(f"written to {target}: {words}"))
-    return OK
+            what, count = "runs", export_runs(history, runs, target)
+    line = Text(f"written to {target}: {what} {count:,}")
+    print_answer(console, options.json, {"target": str(target), what: count}, line)
 
 
-def count(where: Where, runs: tuple[str, ...], *, config: Path | None = None, console: Console) -> int:
+def count(
+    options: HistoryOptions, runs: tuple[str, ...], *, config: Path | None = None, console: Console
+) -> None:
     """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
 
     Args:
@@ -203,19 +193,20 @@ def count(where: Where, runs: tuple[str, ...], *, config: Path | None = None, co
     from dsocr_core.models.family import read_config
 
     given = None if config is None else read_config(config)[0]
-    with where.opened() as history:
+    with options.opened() as history:
         done = {run_id: count_run(history, run_id, given) for run_id in runs}
-    if where.json:
-        print_json({"counted": done})
-        return OK
-    for run_id, shapes in done.items():
-        console.print(f"{run_id}: {shapes} shapes counted", markup=False)
-    return OK
+    lines = (f"{run_id}: {shapes} shapes counted" for run_id, shapes in done.items())
+    print_answer(console, options.json, {"counted": done}, *lines)
 
 
 def trash(
-    where: Where, runs: tuple[str, ...] = (), *, undo: bool = False, empty: bool = False, console: Console
-) -> int:
+    options: HistoryOptions,
+    runs: tuple[str, ...] = (),
+    *,
+    undo: bool = False,
+    empty: bool = False,
+    console: Console,
+) -> None:
     """Put runs into the trash, take them out, or empty it.
 
     Args:
@@ -227,20 +218,16 @@ def trash(
         raise DsocrError("history trash: give --undo or --empty, not both")
     if empty == bool(runs):
         raise DsocrError("history trash: give the ids of runs, or --empty alone")
-    with where.opened() as history:
+    with options.opened() as history:
         if empty:
-            done = {"deleted": history.empty_trash()}
+            what, number = "deleted", history.empty_trash()
         else:
             (history.restore if undo else history.trash)(runs)
-            done = {"restored" if undo else "trashed": len(runs)}
-    if where.json:
-        print_json(done)
-    else:
-        console.print(", ".join(f"{count} {what}" for what, count in done.items()))
-    return OK
+            what, number = "restored" if undo else "trashed", len(runs)
+    print_answer(console, options.json, {what: number}, f"{number} {what}")
 
 
-def check(where: Where, *, trash: bool = False, console: Console) -> int:
+def check(options: HistoryOptions, *, trash: bool = False, console: Console) -> int:
     """Hold every file against its checksum; name what is damaged or left over.
 
     Args:
@@ -248,33 +235,26 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
     """
     from dsocr_core.runs.history import check as check_history
 
-    with where.opened(tell=False) as history:
+    with options.opened(name_problems=False) as history:
         report = check_history(history)
         if trash:
             history.trash(report.runs)
-    if where.json:
-        print_json(asdict(report))
-        return FAILED if report.damaged else OK
-    for damage in report.damaged:
-        console.print(Text(f"damaged  {damage.entry}: {damage.reason}", style="red"))
-    for run_id, reason in report.other_versions.items():
-        console.print(Text(f"not read  runs/{run_id}: {reason}", style="yellow"))
-    console.print(f"{report.files:,} files of {report.entries:,} runs are as they were written")
+    lines = [Text(f"damaged  {each.entry}: {each.reason}", style="red") for each in report.damaged]
+    other = report.other_versions.items()
+    lines += [Text(f"not read  runs/{run_id}: {reason}", style="yellow") for run_id, reason in other]
+    lines.append(Text(f"{report.files:,} files of {report.entries:,} runs are as they were written"))
     for item in report.leftovers:
         words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped; doctor --clear deletes it"
-        console.print(Text(words, style="yellow"))
+        lines.append(Text(words, style="yellow"))
     if report.damaged:
         done = "moved to the trash" if trash else "history check --trash puts it into the trash"
-        console.print(f"{len(report.damaged)} damaged: {done}; history import puts a run back from its zip")
+        back = "history import puts a run back from its zip"
+        lines.append(Text(f"{len(report.damaged)} damaged: {done}; {back}"))
+    print_answer(console, options.json, asdict(report), *lines)
     return FAILED if report.damaged else OK
 
 
 COMMANDS: dict[str, Command] = {
-    "list": list_runs,
-    "sql": sql,
-    "import": import_runs,
-    "export": export,
-    "count": count,
-    "trash": trash,
+    "list": list_runs, "sql": sql, "import": import_runs, "export": export, "count": count, "trash": trash,
     "check": check,
-}
+}  # fmt: skip

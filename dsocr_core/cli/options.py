@@ -2,9 +2,9 @@
 
     def status(directory: str, *, json: bool = False, console: Console) -> int:
 
-What stands before `*` is positional; what has no default is required. False is a flag, a tuple takes several
-words, a dataclass stands for its fields and `Settings` for every setting. A whole number is at least 1 and
-another one above 0; one may be 0 where its default is, or marked FROM_ZERO. Options have dashes; the
+Parameters before `*` are positional; those without a default are required. False is a flag, a tuple takes
+several words, a dataclass stands for its fields, `Settings` for every setting. A whole number is at least 1
+and another one above 0; one may be 0 where its default is, or marked FROM_ZERO. Options have dashes; the
 underscores of the settings' names are taken too. `--help` shows the first `SHOWN` options and names the rest.
 """
 
@@ -15,10 +15,10 @@ import re
 import sys
 from argparse import SUPPRESS, Action
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
@@ -37,7 +37,7 @@ FROM_ZERO = "from zero"
 ALL_PAGES = sys.maxsize
 """The number of `--pages-together` without one."""
 SHOWN = 12
-_GIVEN = ("console", "typed")
+_INJECTED = ("console", "typed")
 """Parameters that are no options; `typed` is the command line that makes the run again."""
 _TOO_SMALL = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
 _TYPES = {int: (PositiveInt, NonNegativeInt), float: (PositiveFloat, NonNegativeFloat)}
@@ -47,6 +47,10 @@ _HELP = {
     "nvtx_only": "mark the stages for a profiler, measure nothing: no events, no clocks, no synchronisation",
 }
 """Help of options that several commands have."""
+
+
+class UsageError(DsocrError):
+    """A command line that the parser refuses."""
 
 
 class _Formatter(DefaultHelpFormatter):  # type: ignore[misc]
@@ -59,14 +63,6 @@ class _Formatter(DefaultHelpFormatter):  # type: ignore[misc]
     def _get_help_string(self, action: Any) -> str:
         default = "" if action.default in (None, False, "", [], {}, SUPPRESS) else " (default: %(default)s)"
         return (action.help or "").replace("%", "%%").replace("%%(", "%(") + default
-
-
-class UsageError(DsocrError):
-    """A command line that the parser refuses."""
-
-
-def _option_of(key: re.Match[str]) -> str:
-    return f"--{key[1].replace('_', '-')}:"
 
 
 class _WholeHelp(Action):
@@ -85,7 +81,8 @@ class Parser(ArgumentParser):  # type: ignore[misc]
 
     def error(self, message: str, *_: Any, **__: Any) -> NoReturn:
         """Raises UsageError."""
-        words = re.sub(r'Parser key "([\w.]+)":', _option_of, " ".join(message.split()))
+        words = " ".join(message.split())
+        words = re.sub(r'Parser key "([\w.]+)":', lambda key: f"--{key[1]}:".replace("_", "-"), words)
         limits = {"": "a number above 0", "=": "0 or more"}
         words = _TOO_SMALL.sub(lambda found: f" is {found[1]}: give {limits[found[2]]}", words)
         raise UsageError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
@@ -106,10 +103,7 @@ class Parser(ArgumentParser):  # type: ignore[misc]
 
 
 def with_dashes(words: Sequence[str]) -> list[str]:
-    """Words of a command line, options spelled with dashes, `--pages-together` with a number.
-
-    Keeps what follows `--`.
-    """
+    """Words of a command line, options before `--` with dashes, `--pages-together` with a number."""
     end = words.index("--") if "--" in words else len(words)
     found = []
     for word, following in zip(words[:end], [*words[1:end], ""], strict=False):
@@ -123,15 +117,13 @@ def with_dashes(words: Sequence[str]) -> list[str]:
 # --- what a signature says ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Parameter:
+class _Parameter(NamedTuple):
+    """A parameter: `hint` is its type without None, `marks` are FROM_ZERO or settings that are left out."""
+
     name: str
     hint: Any
-    """Its type without None and `Annotated`."""
     marks: tuple[Any, ...]
-    """Marks of `Annotated`: `FROM_ZERO`, or settings that are left out."""
     default: Any
-    """`inspect.Parameter.empty` where it is required."""
     positional: bool
     help: str
 
@@ -141,31 +133,22 @@ class _Parameter:
 
 
 def _parameters(of: Any) -> Iterator[_Parameter]:
-    """Parameters of a function or fields of a dataclass, without `_GIVEN`."""
+    """Parameters of a function or fields of a dataclass, without `_INJECTED`."""
     words = dict(_HELP)
     for each in reversed(of.__mro__ if inspect.isclass(of) else (of,)):
         words |= {line.arg_name: line.description or "" for line in _docstring(each).params}
     hints = get_type_hints(of, include_extras=True)
-    for name, parameter in inspect.signature(of).parameters.items():
-        if name not in _GIVEN:
-            hint, marks = _plain(hints[name])
-            positional = parameter.kind is not parameter.KEYWORD_ONLY
-            help_ = " ".join(words.get(name, "").split())
-            yield _Parameter(name, hint, marks, parameter.default, positional, help_)
+    for name, each in inspect.signature(of).parameters.items():
+        if name not in _INJECTED:
+            hint, *marks = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
+            if get_origin(hint) in (Union, UnionType):
+                hint = Union[tuple(kind for kind in get_args(hint) if kind is not NoneType)]  # noqa: UP007
+            positional, help_ = each.kind is not each.KEYWORD_ONLY, " ".join(words.get(name, "").split())
+            yield _Parameter(name, hint, tuple(marks), each.default, positional, help_)
 
 
 def _docstring(of: Any) -> Any:
     return parse(of.__doc__ or "", DocstringStyle.GOOGLE)
-
-
-def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without None and `Annotated`, and the marks of the latter."""
-    if get_origin(hint) is Annotated:
-        inner, *marks = get_args(hint)
-        return _plain(inner)[0], tuple(marks)
-    if get_origin(hint) not in (Union, UnionType):
-        return hint, ()
-    return Union[tuple(each for each in get_args(hint) if each is not NoneType)], ()  # noqa: UP007
 
 
 # --- its options ----------------------------------------------------------------------------------
@@ -224,9 +207,8 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
 
 def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
     """Add an option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
-    parser.add_argument(
-        "--config", action=ActionConfigFile, help="YAML file of settings; options win over it"
-    )
+    words = "YAML file of settings; options win over it"
+    parser.add_argument("--config", action=ActionConfigFile, help=words)
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
     for option in [option for option in parser._option_string_actions if "_" in option]:
         action = parser._option_string_actions.pop(option)
@@ -240,20 +222,19 @@ def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
 def call(command: Command, chosen: Namespace, **given: Any) -> int:
     """Call a command with the options that were chosen; returns its exit code. Raises DsocrError."""
     wanted = inspect.signature(command).parameters
-    code = command(**_values(command, chosen), **{name: given[name] for name in _GIVEN if name in wanted})
+    code = command(**_values(command, chosen), **{name: given[name] for name in _INJECTED if name in wanted})
     return OK if code is None else code
 
 
 def _values(of: Any, chosen: Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for each in _parameters(of):
-        kind: Any = each.hint
-        if kind is Settings:
+        if each.hint is Settings:
             values[each.name] = settings_of(chosen, each.marks)
-        elif isinstance(kind, type) and is_dataclass(kind):
-            values[each.name] = kind(**_values(kind, chosen))
+        elif is_dataclass(each.hint):
+            values[each.name] = each.hint(**_values(each.hint, chosen))  # type: ignore[operator]
         else:
-            values[each.name] = _converted(kind, chosen[each.name.rstrip("_")])
+            values[each.name] = _converted(each.hint, chosen[each.name.rstrip("_")])
     return values
 
 
@@ -269,6 +250,4 @@ def _converted(hint: Any, value: Any) -> Any:
         return None
     if get_origin(hint) is tuple:
         return tuple(_converted(get_args(hint)[0], item) for item in value)
-    if hint == BackendChoice:
-        return choice_of(value)
-    return Path(value) if hint is Path else value
+    return choice_of(value) if hint == BackendChoice else Path(value) if hint is Path else value

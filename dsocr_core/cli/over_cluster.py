@@ -78,9 +78,9 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
     _check(chosen, of)
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
+    from dsocr_core.cluster.reader import WorkerJob
     from dsocr_core.cluster.run import Driver
     from dsocr_core.cluster.status import ClusterProgress, read_status, status_line, worker_table
-    from dsocr_core.cluster.worker import WorkerJob
     from dsocr_core.runs.run_directory import RunDirectory
 
     location = absolute(str(chosen.out))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json as json_module
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from io import StringIO
-from json import loads
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, RenderableType
 
@@ -20,6 +20,7 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from dsocr_core.read.report import Report
     from dsocr_core.trace.why.run import Answer
 
 
@@ -46,23 +47,9 @@ class PageOptions:
     no_count: bool = False
 
 
-class Printed(Protocol):
-    """A report of pages, wherever their results are from."""
-
-    @property
-    def failed(self) -> int: ...
-
-    def write_json(self, stream: TextIO) -> None: ...
-
-    def print(self, console: Console) -> None: ...
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """Take causes that were reproduced, by page."""
-
-
 @dataclass(frozen=True)
 class Listed:
-    """A report of values, `failed` among them, and what people are shown of it."""
+    """A report of values, `failed` among them, and what people are shown of it. As `read.report.Report`."""
 
     values: dict[str, Any]
     shown: Sequence[RenderableType]
@@ -84,23 +71,23 @@ class Listed:
 
 @dataclass(frozen=True)
 class Compared:
-    """Pages that were read or compared."""
+    """Pages that were read or compared.
 
-    report: Printed
+    `runs` are ids of the runs that hold them, one a pair of backends; `lines` are printed after the report,
+    and `recorded` those about the runs. `why` has causes of differences, where they were asked for.
+    """
+
+    report: Report | Listed
     runs: Sequence[str] = ()
-    """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
     lines: Sequence[str] = ()
-    """Lines for people after the report."""
     recorded: Sequence[str] = ()
-    """Lines for people about the runs."""
     why: Answer | None = None
-    """Causes of differences, where they were asked for and there are some."""
 
     def print(self, json: bool, console: Console) -> int:
         """Print the report; returns the exit code."""
         if json and self.why is not None:
             self.report.write_json(text := StringIO())
-            print_json(loads(text.getvalue()) | {"why": self.why.document()})
+            print_json(json_module.loads(text.getvalue()) | {"why": self.why.document()})
         elif json:
             self.report.write_json(sys.stdout)
         else:
@@ -113,18 +100,14 @@ class Compared:
 
 
 def read(
-    all_settings: Sequence[Settings],
-    plan: RunPlan,
-    record_in: str | None,
-    what_is_left: str,
-    measures: bool = True,
-    count: bool = True,
-) -> Compared:
+    all_settings: Sequence[Settings], plan: RunPlan, record_in: str | None, goes_on: str,
+    measures: bool = True, count: bool = True,
+) -> Compared:  # fmt: skip
     """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `what_is_left`
-    is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
+    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `goes_on` is
+    said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
@@ -141,15 +124,12 @@ def read(
     save, one = record_in is not None, len(all_settings) == 1
     runs = [
         Recording(
-            replace(each, history=record_in) if record_in is not None else each,
-            plan.command,
-            out=plan.directory if one else None,
-            save=save,
-            count=run_rows if save and count else None,
+            replace(each, history=record_in or each.history), plan.command, save=save,
+            out=plan.directory if one else None, count=run_rows if save and count else None,
         )
         for each in all_settings
         if one or save
-    ]
+    ]  # fmt: skip
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
@@ -159,10 +139,10 @@ def read(
     except Cancelled:
         ids = ", ".join(run.id for run in runs if run.id)
         finished = f"; what was finished is recorded as run {ids}" if ids else ""
-        left = f"; {what_is_left}" if plan.directory.is_dir() else ""
+        left = f"; {goes_on}" if plan.directory.is_dir() else ""
         raise Cancelled(f"cancelled{finished}{left}") from None
     recorded = []
     for each, run in zip(all_settings, runs, strict=False):
-        pair = f"{' and '.join(each.side_names)} are " if len(all_settings) > 1 else ""
+        pair = "" if one else f"{' and '.join(each.side_names)} are "
         recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
     return Compared(report, [run.id for run in runs if run.id], [f"written to {plan.directory}"], recorded)

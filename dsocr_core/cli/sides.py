@@ -16,8 +16,6 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.specs import BackendChoice
 
 _SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
-_FREE = "body"
-"""A setting of any content: what is under it is read as YAML, everything else by its field's type."""
 
 
 def joined_sides(words: Sequence[str]) -> list[str]:
@@ -41,8 +39,10 @@ def joined_sides(words: Sequence[str]) -> list[str]:
         settings = next((settings for side, settings in reversed(sides) if side == name), None)
         if settings is None:
             raise DsocrError(f"{option} comes before --{name}: name the backend first")
-        free = setting.partition(".")[0] == _FREE
-        settings[setting if free else setting.replace("-", "_")] = _yaml(value) if free else value
+        if setting.partition(".")[0] == "body":  # of any content: read as YAML
+            settings[setting] = _yaml(value)
+        else:
+            settings[setting.replace("-", "_")] = value
     for name, settings in sides:  # a value that is no mapping stays as it was typed
         others.append(f"--{name}={settings['spec'] if len(settings) == 1 else json.dumps(settings)}")
     return others + list(words[end:])

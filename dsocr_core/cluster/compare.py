@@ -14,7 +14,7 @@ from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import Tolerance, Verdict, passes
+from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.rows import parity_row
@@ -56,17 +56,17 @@ class ShardPair:
                     f"{places}: page {page.number} is {page.name} and {other.name}: give outputs of the same "
                     "inputs"
                 )
-            results = [
+            a, b = (
                 of.result and replace(of.result, backend=name or of.result.backend)
                 for of, name in zip(pages, self.names, strict=True)
-            ]
+            )
             errors: dict[Side, str] = {
                 side: of.error or of.status
                 for side, of in zip(SIDES, pages, strict=True)
                 if of.result is None
             }
-            request = results[0].request if results[0] else OcrRequest.imported(Path(page.path), page.name)
-            yield page, Comparison(request, *results, errors, tolerance=tolerance)
+            request = a.request if a else OcrRequest.imported(Path(page.path), page.name)
+            yield page, Comparison(request, a, b, errors, tolerance=tolerance)
 
 
 def compare_shard(pair: ShardPair, tolerance: Tolerance, into: str | None) -> list[Row]:
@@ -140,7 +140,7 @@ class Compared:
 
     @property
     def passed(self) -> int:
-        return sum(count for verdict, count in self.verdicts.items() if passes(verdict))
+        return self.verdicts["identical"] + self.verdicts["within_tolerance"]
 
     @property
     def failed(self) -> int:

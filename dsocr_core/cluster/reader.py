@@ -163,10 +163,11 @@ class Reader:
     def _ready(self) -> _Process:
         """A process that has loaded the model. Under the lock."""
         for _ in range(MOST_STARTS):  # one that is killed while it loads is no page's fault
-            process = None if self._stopped else self._living()
-            if process is not None:
-                self._changed.wait_for(lambda one=process: one.ready or one.death or self._stopped)  # type: ignore[misc]
-            if process is None or self._stopped:
+            if self._stopped:
+                raise Cancelled
+            process = self._living()
+            self._changed.wait_for(lambda one=process: one.ready or one.death or self._stopped)  # type: ignore[misc]
+            if self._stopped:
                 raise Cancelled
             if process.fatal is not None:
                 raise ReaderError(process.fatal)

@@ -25,9 +25,9 @@ from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import Shard, list_files, planned_shards
-from dsocr_core.cluster.reader import MOST_STARTS
+from dsocr_core.cluster.reader import MOST_STARTS, WorkerJob
 from dsocr_core.cluster.status import ClusterProgress, Figures, causes_words, read_status
-from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, read_shard, stop_reading
+from dsocr_core.cluster.worker import PagesPlugin, read_shard, stop_reading
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.sharded import Marker
 

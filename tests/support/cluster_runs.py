@@ -15,9 +15,9 @@ from rich.console import Console
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.reader import WorkerJob
 from dsocr_core.cluster.run import Driver
 from dsocr_core.cluster.status import ClusterProgress, Figures, read_status
-from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 
