@@ -54,9 +54,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.05
 CANCEL_GRACE_S = 1.0
 """Seconds that a cancelled worker may take to end by itself before it is killed."""
-
 Progress = Callable[[Message], None]
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", Loaded, Result, Traced)
 
 
 class VendorBackend:
@@ -106,16 +105,6 @@ class VendorBackend:
     def _read(
         self, request: OcrRequest, observer: Observer, cancel: CancelToken | None, count: bool = False
     ) -> tuple[OcrResult, dict[str, list[int]]]:
-        def message(number: int, call: dict[str, Any]) -> Message:
-            return Recognize(
-                number,
-                **call,
-                max_new_tokens=None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
-                stream_text=type(observer).text is not Observer.text,
-                top_two=self._top_two,
-                count_flops=count,
-            )
-
         def progress(sent: Message) -> None:
             if isinstance(sent, StageProgress) and sent.stage in all_stages():
                 if sent.milliseconds is None:
@@ -125,13 +114,21 @@ class VendorBackend:
             elif isinstance(sent, Text):
                 observer.text(sent.delta)
 
-        def understood(answer: Message) -> tuple[OcrResult, dict[str, list[int]]]:
-            if not isinstance(answer, Result):
-                raise ValueError(f"a {type(answer).__name__}")
-            flops = {name: list(calls) for name, calls in answer.flops.items()}
-            return self._result(request, answer.result), flops
-
-        return self._ask(request, "reading", message, progress, understood, cancel)
+        with self._at_work(request, "reading", cancel) as exchange:
+            most = request.max_new_tokens
+            sent = Recognize(
+                self._number, **self._call(request), max_new_tokens=None if most == UNLIMITED else most,
+                stream_text=type(observer).text is not Observer.text, top_two=self._top_two,
+                count_flops=count,
+            )  # fmt: skip
+            answer = exchange(sent, Result, progress)
+            try:
+                result = self._result(request, answer.result)
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                tail = self._worker.stderr_tail if self._worker else ""
+                words = f"reading {request.name}: the worker's result makes no sense ({error})"
+                raise VendorFailed(words, tail) from error
+            return result, {name: list(calls) for name, calls in answer.flops.items()}
 
     def trace(
         self,
@@ -149,15 +146,9 @@ class VendorBackend:
             if isinstance(sent, TraceStep):
                 on_call(sent.call)
 
-        def understood(answer: Message) -> tuple[int, ...]:
-            if not isinstance(answer, Traced):
-                raise ValueError(f"a {type(answer).__name__}")
-            return answer.token_ids
-
-        def message(number: int, call: dict[str, Any]) -> Message:
-            return Trace(number, **call, **fields_of_trace)
-
-        return self._ask(request, "tracing", message, progress, understood, cancel)
+        with self._at_work(request, "tracing", cancel) as exchange:
+            sent = Trace(self._number, **self._call(request), **fields_of_trace)
+            return exchange(sent, Traced, progress).token_ids
 
     def close(self) -> None:
         """End the worker. A page being read fails; the next one starts a new worker."""
@@ -175,18 +166,18 @@ class VendorBackend:
     def check(self) -> None:
         """Say before anything is loaded what the directory's code cannot do. Raises a VendorError."""
         self._allowed_code()
+        there = self.checkpoint.is_dir()
         if not self.device.startswith("cuda") and _code_contains(self.checkpoint, b".cuda("):
             raise VendorError(
                 f"{self.checkpoint}: its remote code moves everything to a GPU and cannot run on "
                 f"'{self.device}'; choose a CUDA device, or the embedded checkpoint"
             )
-        no_float32 = self.checkpoint.is_dir() and not _code_contains(self.checkpoint, b"supports_float32")
-        if self.dtype != "bfloat16" and no_float32:
+        if there and self.dtype != "bfloat16" and not _code_contains(self.checkpoint, b"supports_float32"):
             raise VendorError(
                 f"{self.checkpoint}: its remote code is written for bfloat16 and cannot run in {self.dtype}, "
                 "which dtype auto is on a CPU; give --dtype bfloat16"
             )
-        if self.checkpoint.is_dir() and self.attention not in (known := self.family.published.attentions):
+        if there and self.attention not in (known := self.family.published.attentions):
             raise VendorError(
                 f"{self.checkpoint}: the published decoder of {self.family.title} has no attention "
                 f"'{self.attention}'; give --attention {known[0]}"
@@ -200,40 +191,30 @@ class VendorBackend:
 
     def _call(self, request: OcrRequest) -> dict[str, Any]:
         """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
-        spec = self.family
+        spec, preset = self.family, request.resolution
+        others = [name for name in request.unpublished if name not in spec.published.arguments]
+        problem = None
         if request.model != spec.name or request.required.preset.lower() not in spec.presets:
-            raise DsocrError(
-                f"{request.name}: the published {spec.title} ({self.checkpoint}) has no preset "
-                f"'{request.preset}' of {request.family.title}; choose one of {', '.join(spec.presets)}"
+            problem = (
+                f"the published {spec.title} ({self.checkpoint}) has no preset '{request.preset}' of "
+                f"{request.family.title}; choose one of {', '.join(spec.presets)}"
             )
-        if others := [name for name in request.unpublished if name not in spec.published.arguments]:
-            raise DsocrError(
-                f"{request.name}: the published code has no infer.{others[0]}; leave it out, or "
-                "read with eager or fast"
-            )
-        if len(request.images) > spec.decoding.images:
-            raise DsocrError(
-                f"{request.name}: {len(request.images)} images, and a prompt takes {spec.decoding.images}"
-            )
-        preset, ngram = request.resolution, request.required.no_repeat_ngram_size
-        if request.more and preset.crop_mode:
+        elif others:
+            problem = f"the published code has no infer.{others[0]}; leave it out, or read with eager or fast"
+        elif len(request.images) > spec.decoding.images:
+            problem = f"{len(request.images)} images, and a prompt takes {spec.decoding.images}"
+        elif request.more and preset.crop_mode:
             whole = ", ".join(name for name, each in spec.presets.items() if not each.crop_mode)
-            raise DsocrError(
-                f"{request.name}: several images of one prompt are not cut into tiles; choose {whole}"
-            )
+            problem = f"several images of one prompt are not cut into tiles; choose {whole}"
+        if problem is not None:
+            raise DsocrError(f"{request.name}: {problem}")
         arguments: dict[str, Any] = {name: getattr(request, name) for name in spec.published.arguments}
-        arguments |= {
-            "prompt": request.required.prompt,
-            "image_size": preset.image_size,
-            "save_results": not request.eval_mode,
-        }
+        arguments |= {"prompt": request.required.prompt, "image_size": preset.image_size}
+        arguments |= {"save_results": not request.eval_mode}
         if not request.more:
-            arguments |= {
-                "base_size": preset.base_size,
-                "crop_mode": preset.crop_mode,
-                "eval_mode": request.eval_mode,
-                "test_compress": request.test_compress,
-            }
+            arguments |= {"base_size": preset.base_size, "crop_mode": preset.crop_mode}
+            arguments |= {"eval_mode": request.eval_mode, "test_compress": request.test_compress}
+        ngram = request.required.no_repeat_ngram_size
         usual = spec.decoding.ngram_size_eval if request.eval_mode else spec.decoding.ngram_size
         as_published = ngram == usual and "no_repeat_ngram_size" not in arguments
         return {
@@ -244,48 +225,34 @@ class VendorBackend:
 
     # --- the worker -----------------------------------------------------------------------------
 
-    def _ask(
-        self,
-        request: OcrRequest,
-        verb: str,
-        message: Callable[[int, dict[str, Any]], Message],
-        progress: Progress,
-        understood: Callable[[Message], Answer],
-        cancel: CancelToken | None,
-    ) -> Answer:
-        """The answer to a message, which is made of its number and the call of `infer`."""
-        what = f"{verb} {request.name}"
-        with self._turn(cancel or CancelToken()) as stop:
-            self.check()
-            call = self._call(request)
-            try:
-                worker = self._ready_worker(stop)
-                shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
-                self._number += 1
-                sent = message(self._number, call)
-                answer = self._exchange(worker, sent, self._number, what, stop, progress)
-                try:
-                    return understood(answer)
-                except (ValueError, TypeError, LookupError, AttributeError) as error:
-                    raise VendorFailed(
-                        f"{what}: the worker's result makes no sense ({error})", worker.stderr_tail
-                    ) from error
-            except _Unharmed as outcome:
-                raise outcome.error from None
-            except BaseException:
-                # Whatever it was, an interrupted wait included: the worker's state is unknown.
-                self.close()
-                raise
-
     @contextmanager
-    def _turn(self, cancel: CancelToken) -> Iterator[CancelToken]:
+    def _at_work(
+        self, request: OcrRequest, verb: str, cancel: CancelToken | None
+    ) -> Iterator[Callable[[Message, type[Answer], Progress], Answer]]:
+        """A turn of the loaded worker: what sends it a message and waits for the answer.
+
+        Whatever an error is, an interrupted wait included, the worker's state is unknown then: it is ended.
+        """
+        cancel = cancel or CancelToken()
         while not self._turns.acquire(timeout=POLL_S):
             if cancel.is_set():
                 raise Cancelled
         try:
             if cancel.is_set():
                 raise Cancelled
-            yield cancel
+            self.check()
+            self._call(request)  # what cannot be is refused before anything is loaded
+            try:
+                worker = self._ready_worker(cancel)
+                shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
+                self._number += 1
+                what = f"{verb} {request.name}"
+                yield functools.partial(self._exchange, worker, self._number, what, cancel)
+            except _Unharmed as outcome:
+                raise outcome.error from None
+            except BaseException:
+                self.close()
+                raise
         finally:
             self._turns.release()
 
@@ -298,21 +265,15 @@ class VendorBackend:
             worker = self._worker = WorkerProcess(self.interpreter)
         except OSError as error:
             raise VendorFailed(f"{self.interpreter}: cannot be started ({error.strerror})") from error
-        what, code = f"loading {self.checkpoint}", self._allowed_code().files
+        code = self._allowed_code().files
         load = Load(str(self.checkpoint), self.device, self.dtype, self.attention, code)
-        if not isinstance(self._exchange(worker, load, 0, what, cancel, lambda message: None), Loaded):
-            raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
+        self._exchange(worker, 0, f"loading {self.checkpoint}", cancel, load, Loaded, lambda message: None)
         return worker
 
     def _exchange(
-        self,
-        worker: WorkerProcess,
-        message: Message,
-        number: int,
-        what: str,
-        cancel: CancelToken,
-        progress: Progress,
-    ) -> Message:
+        self, worker: WorkerProcess, number: int, what: str, cancel: CancelToken,
+        message: Message, kind: type[Answer], progress: Progress,
+    ) -> Answer:  # fmt: skip
         """Send a message and wait for its answer; progress messages are passed on."""
         deadline, leave_by = time.monotonic() + self.timeout_s, float("inf")
         try:
@@ -325,25 +286,22 @@ class VendorBackend:
                 if now >= leave_by:
                     raise Cancelled
                 if now >= deadline:
-                    raise VendorCrashed(
-                        f"{what}: no result within {self.timeout_s:g} s; the worker was ended",
-                        worker.stderr_tail,
-                    )
+                    late = f"{what}: no result within {self.timeout_s:g} s; the worker was ended"
+                    raise VendorCrashed(late, worker.stderr_tail)
                 answer = worker.hear(min(POLL_S, deadline - now))
                 if answer is None or getattr(answer, "number", 0) not in (0, number):
                     continue
                 if isinstance(answer, Failure):
                     raise _error(answer, what, worker.stderr_tail)
-                if isinstance(answer, (Loaded, Result, Traced)):
+                if isinstance(answer, kind):
                     return answer
                 if not isinstance(answer, (StageProgress, Text, TraceStep)):
                     raise ProtocolError(f"a {type(answer).__name__} message")
                 if leave_by == float("inf"):
                     progress(answer)
         except ChildGone as end:
-            raise VendorCrashed(
-                f"{what}: the vendor worker {end}; run again, a new one starts", worker.stderr_tail
-            ) from end
+            words = f"{what}: the vendor worker {end}; run again, a new one starts"
+            raise VendorCrashed(words, worker.stderr_tail) from end
         except ProtocolError as error:
             raise VendorFailed(
                 f"{what}: the worker was not understood ({error})", worker.stderr_tail
@@ -363,11 +321,8 @@ class VendorBackend:
         if len(result.more_sizes) != len(request.more):
             raise ValueError(f"{1 + len(result.more_sizes)} sizes of {len(request.images)} images")
         if problem := result.environment.get(POSTPROCESS_ERROR):
-            log.warning(
-                "%s: the vendor's code failed after its text was there (%s); its tokens are kept",
-                request.name,
-                problem,
-            )
+            words = "%s: the vendor's code failed after its text was there (%s); its tokens are kept"
+            log.warning(words, request.name, problem)
         # One request and one environment: those of this process.
         own = {"engine": "vendor infer", "checkpoint": str(self.checkpoint)}
         return replace(result, request=request, environment=own | result.environment | own)
