@@ -17,14 +17,11 @@ from dsocr_core.runs.texts import (
     FolderContents,
     Prediction,
     PredictionError,
-    SkippedFile,
     TextMatcher,
     UnmatchedTexts,
     read_folder,
 )
 from dsocr_core.settings import Settings
-
-_MARK = "<|det|>"
 
 
 class FolderBackend(Backend):
@@ -85,7 +82,7 @@ def text_result(
     return OcrResult(
         backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
         token_texts=(), finish_reason=None, inputs=None, timings=(),
-        environment={**source, "writer": found.writer}, boxes_known=found.has_markup,
+        environment=dict(source), boxes_known=found.has_markup,
     )  # fmt: skip
 
 
@@ -115,7 +112,7 @@ def read_texts(target: str) -> FolderContents:
     texts: dict[str, list[Prediction]] = {}
     for (page, named), result in run.results.items():
         writer, text = named or result.backend, result.text_raw
-        texts.setdefault(writer, []).append(Prediction(page, text, _MARK in text, path, writer))
+        texts.setdefault(writer, []).append(Prediction(page, text, path))
     if not texts:
         raise PredictionError(f"{shown}: the run has no text of a page")
     writers = sorted(texts)
@@ -124,6 +121,5 @@ def read_texts(target: str) -> FolderContents:
     if not backend and len(writers) > 1:
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
         raise PredictionError(f"{shown}: {words}")
-    skipped = (f"{page} has no text of {writer or 'any backend'}" for page, writer in run.failures)
-    chosen = texts[backend or writers[0]]
-    return FolderContents(path, tuple(chosen), tuple(SkippedFile(path, reason) for reason in skipped))
+    skipped = [(path, f"{page} has no text of {writer or 'any backend'}") for page, writer in run.failures]
+    return FolderContents(path, texts[backend or writers[0]], skipped)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import threading
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
+from unicodedata import normalize
 
 from dsocr_core.base.bounded_json import InvalidFile, plain_text, read_bytes
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import plural
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
@@ -42,19 +41,12 @@ class Prediction:
     name: str
     """Name of the page as far as the files say: a relative path without the suffix of the text."""
     text: str
-    has_markup: bool
-    """True where it is as the model wrote it, with its boxes."""
     file: Path
-    writer: str
-    """The program that leaves such files, in words."""
 
-
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file that gives no text, and why."""
-
-    file: Path
-    reason: str
+    @property
+    def has_markup(self) -> bool:
+        """True where it is as the model wrote it, with its boxes."""
+        return "<|ref|>" in self.text or "<|det|>" in self.text
 
 
 @dataclass(frozen=True)
@@ -62,43 +54,35 @@ class FolderContents:
     """All there is in a folder."""
 
     root: Path
-    predictions: tuple[Prediction, ...]
-    skipped: tuple[SkippedFile, ...]
-
-
-# --- a folder ---------------------------------------------------------------------------------------
+    predictions: Sequence[Prediction]
+    skipped: Sequence[tuple[Path, str]]
+    """Files that give no text, each with the reason."""
 
 
 def read_folder(root: Path) -> FolderContents:
     """The texts in a folder and below it, links not followed. Raises PredictionError where there is none."""
     if not root.is_dir():
-        why = (
-            "is no folder; give the folder that a program wrote into"
-            if root.exists()
-            else "there is no such folder"
-        )
-        raise PredictionError(f"{name_text(root)}: {why}")
+        raise PredictionError(f"{name_text(root)}: there is no such folder; give one that a program wrote")
     found: list[Prediction] = []
-    skipped: list[SkippedFile] = []
+    skipped: list[tuple[Path, str]] = []
     left = TOTAL_LIMIT
-    for file, name, writer in _texts(root, skipped):
+    for file, name in _texts(root, skipped):
         try:
             text = _text(file)
             if (left := left - len(text)) < 0:
                 raise InvalidFile(f"the texts of the folder have more than {TOTAL_LIMIT:,} bytes together")
-            found.append(Prediction(name, text, "<|ref|>" in text or "<|det|>" in text, file, writer))
+            found.append(Prediction(name, text, file))
         except InvalidFile as error:
-            skipped.append(SkippedFile(file, str(error)))
+            skipped.append((file, str(error)))
     if not found:
-        reason = next((f" ({name_text(each.file.name)}: {each.reason})" for each in skipped), "")
-        raise PredictionError(
-            f"{name_text(root)}: has no text of a page{reason}; texts end in {', '.join(TEXT_SUFFIXES)}"
-        )
-    return FolderContents(root, tuple(found), tuple(skipped))
+        reason = next((f" ({name_text(file.name)}: {why})" for file, why in skipped), "")
+        endings = ", ".join(TEXT_SUFFIXES)
+        raise PredictionError(f"{name_text(root)}: has no text of a page{reason}; texts end in {endings}")
+    return FolderContents(root, found, skipped)
 
 
-def _texts(root: Path, skipped: list[SkippedFile]) -> Iterator[tuple[Path, str, str]]:
-    """Files with one page each, the page's name and the writer; of two of a page the one with boxes."""
+def _texts(root: Path, skipped: list[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
+    """Files with one page each, and the page's name; of two of a page the one with boxes."""
     looked_at = 0
     errors: list[OSError] = []
     for place, folders, names in os.walk(root, onerror=errors.append):
@@ -106,25 +90,21 @@ def _texts(root: Path, skipped: list[SkippedFile]) -> Iterator[tuple[Path, str, 
         below = directory.relative_to(root)
         folders[:] = sorted(folder for folder in folders if folder != "images")  # crops of a page
         if len(below.parts) >= DEPTH_LIMIT and folders:
-            skipped.append(SkippedFile(directory / folders[0], f"deeper than {DEPTH_LIMIT} folders"))
+            skipped.append((directory / folders[0], f"deeper than {DEPTH_LIMIT} folders"))
             folders.clear()
         looked_at += len(names) + len(folders)
         if looked_at > FILE_LIMIT:
-            skipped.append(SkippedFile(directory, f"more than {FILE_LIMIT:,} files: stopped here"))
+            skipped.append((directory, f"more than {FILE_LIMIT:,} files: stopped here"))
             return
-        files = [directory / name for name in sorted(names) if Path(name).suffix.lower() in TEXT_SUFFIXES]
-        whole = next((directory / name for name in (_RAW, _CLEAN) if name in names), None)
-        if whole is not None:  # one page, named by its folder
-            yield whole, str(below) if below.parts else root.resolve().name, "run_dpsk_ocr_image.py"
-        raw = {
-            file.stem for file in files if file.stem.endswith(_WITH_BOXES) and file.suffix in (".md", ".mmd")
-        }
+        if (whole := next((name for name in (_RAW, _CLEAN) if name in names), None)) is not None:
+            yield directory / whole, str(below) if below.parts else root.resolve().name  # its folder's page
+        files = [PurePath(name) for name in sorted(names) if PurePath(name).suffix.lower() in TEXT_SUFFIXES]
+        stems = {file.stem for file in files}
         for file in files:
-            if file.name in (_RAW, _CLEAN) or f"{file.stem}{_WITH_BOXES}" in raw:
+            if file.name in (_RAW, _CLEAN) or f"{file.stem}{_WITH_BOXES}" in stems:
                 continue
-            name = file.stem.removesuffix(_WITH_BOXES) if file.stem in raw else file.stem
-            yield file, str(below / name), "run_dpsk_ocr_eval_batch.py" if file.stem in raw else "Markdown"
-    skipped += [SkippedFile(Path(each.filename), f"cannot be read ({each.strerror})") for each in errors]
+            yield directory / file, str(below / file.stem.removesuffix(_WITH_BOXES))
+    skipped += [(Path(each.filename), f"cannot be read ({each.strerror})") for each in errors]
 
 
 def _text(file: Path) -> str:
@@ -153,7 +133,7 @@ def without_suffix(document: str) -> str:
 
 def _page_of(source: str) -> tuple[str | None, int]:
     """The document's name without its suffix and the page's number, of `paper.pdf#3`; None of others."""
-    document, mark, digits = unicodedata.normalize("NFC", source).rpartition("#")
+    document, mark, digits = normalize("NFC", source).rpartition("#")
     if not mark or not (digits.isdecimal() and digits.isascii()):
         return None, 0
     return without_suffix(document), int(digits)
@@ -178,15 +158,14 @@ class UnmatchedTexts:
 
     def lines(self) -> list[str]:
         """For people: how many, and the first of them."""
-        lines = []
-        if count := len(self.texts):
-            more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
-            names = ", ".join(self.texts[:_MOST_NAMED])
-            lines.append(f"{count} text{'s' * (count > 1)} of no page that was read: {names}{more}")
-        lines += [f"not taken: {name} ({reason})" for name, reason in self.files[:_MOST_NAMED]]
-        if len(self.files) > _MOST_NAMED:
-            lines.append(f"{len(self.files) - _MOST_NAMED} more files not taken")
-        return lines
+        lines = [f"not taken: {name} ({reason})" for name, reason in self.files[:_MOST_NAMED]]
+        if (more := len(self.files) - _MOST_NAMED) > 0:
+            lines.append(f"{more} more files not taken")
+        if not self.texts:
+            return lines
+        more = len(self.texts) - _MOST_NAMED
+        names = ", ".join(self.texts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return [f"{plural(len(self.texts), 'text')} of no page that was read: {names}", *lines]
 
 
 class TextMatcher:
@@ -194,99 +173,77 @@ class TextMatcher:
 
     def __init__(self, found: FolderContents) -> None:
         self.found = found
-        self._lock = threading.Lock()
         self._given: set[int] = set()
         self._shared: dict[str, list[str]] = {}
         """Pages whose text is that of others by its name, too, and these."""
-        self._by_name: dict[str, list[Prediction]] = {}
-        self._numbered: dict[tuple[str, str], dict[int, list[Prediction]]] = {}
-        for prediction in found.predictions:
-            whole = unicodedata.normalize("NFC", prediction.name)
+        self._texts: dict[str | tuple[str, str, int], list[Prediction]] = {}
+        """Texts by name, with and without its folders; numbered ones by document, form and number too."""
+        for text in found.predictions:
+            whole = normalize("NFC", text.name)
             for name in dict.fromkeys((whole, PurePath(whole).name)):
-                self._by_name.setdefault(name, []).append(prediction)
+                self._texts.setdefault(name, []).append(text)
                 if (match := _NUMBERED.fullmatch(name)) is not None:
-                    pages = self._numbered.setdefault((without_suffix(match[1]), match[2]), {})
-                    pages.setdefault(int(match[3]), []).append(prediction)
+                    numbered = without_suffix(match[1]), match[2], int(match[3])
+                    self._texts.setdefault(numbered, []).append(text)
 
     def expect(self, sources: Iterable[str]) -> None:
         """Find the texts that the names of several of these pages lead to: no page gets such a text.
 
         A page in the text's own folder has it before pages of other folders.
         """
-        claims: dict[int, dict[str, bool]] = {}
-        own: dict[str, Prediction] = {}
+        claims: dict[int, list[str]] = {}
+        own = {source: of[0] for source in sources if len(of := self._candidates(source)) == 1}
         for source in sources:
             document, _ = _page_of(source)
-            with contextlib.suppress(PredictionError):
-                if (text := self._named(source)) is not None:
-                    own[source] = text
             # A text that is named like a whole document may be of any of its pages.
-            like = [] if source in own or document is None else self._by_name.get(PurePath(document).name, [])
+            like = [] if document is None else self._texts.get(PurePath(document).name, [])
             for text in [own[source]] if source in own else like:
-                claims.setdefault(id(text), {})[source] = (
-                    PurePath(text.name).parent == PurePath(source).parent
-                )
-        with self._lock:
-            self._shared = {}
-            for source, text in own.items():
-                by = claims[id(text)]
-                if len(by) > 1 and not (by[source] and sum(by.values()) == 1):
-                    self._shared[source] = [each for each in by if each != source]
+                claims.setdefault(id(text), []).append(source)
+        shared = {}
+        for source, text in own.items():
+            folder, by = PurePath(text.name).parent, claims[id(text)]
+            if len(by) > 1 and [each for each in by if PurePath(each).parent == folder] != [source]:
+                shared[source] = [each for each in by if each != source]
+        self._shared = shared
 
     def text_of(self, source: str) -> Prediction:
         """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
-        document, number = _page_of(source)
-        with self._lock:
-            if (prediction := self._named(source)) is None:
-                name = PurePath(source).stem if document is None else f"{PurePath(document).name}_{number}"
-                raise PredictionError(
-                    f"{source}: {name_text(self.found.root)} has no text of that name; name it like the "
-                    f"page, as in {name}.md"
-                )
-            if others := self._shared.get(source):
-                raise PredictionError(
-                    f"{source}: not known whether {name_text(prediction.file.name)} is its text or that of "
-                    f"{', '.join(others[:_MOST_NAMED])}; name one for each, as in {PurePath(source).name}.md"
-                )
-            self._given.add(id(prediction))
-            return prediction
+        found = self._candidates(source)
+        if not found:
+            document, number = _page_of(source)
+            name = PurePath(source).stem if document is None else f"{PurePath(document).name}_{number}"
+            has = f"{name_text(self.found.root)} has no text of that name"
+            raise PredictionError(f"{source}: {has}; name it like the page, as in {name}.md")
+        files = ", ".join(name_text(each.file.name) for each in found[:3])
+        if len(found) > 1:
+            has = f"{name_text(self.found.root)} has {len(found)} texts of that name"
+            raise PredictionError(f"{source}: {has} ({files})")
+        if others := ", ".join(self._shared.get(source, [])[:_MOST_NAMED]):
+            why = f"not known whether {files} is its text or that of {others}"
+            raise PredictionError(f"{source}: {why}; name one for each, as in {PurePath(source).name}.md")
+        self._given.add(id(found[0]))
+        return found[0]
 
     def has(self, source: str) -> bool:
         """Tell whether there is a text of that name, or several."""
-        return any(candidates for _, candidates in self._candidates(source))
+        return bool(self._candidates(source))
 
     def unmatched(self) -> UnmatchedTexts:
         """The texts that no page has taken so far, and the files that are not read."""
-        with self._lock:
-            texts = [each.name for each in self.found.predictions if id(each) not in self._given]
-        files = ((name_text(each.file.name), each.reason) for each in self.found.skipped)
-        return UnmatchedTexts(tuple(map(name_text, texts)), tuple(files))
+        texts = [name_text(each.name) for each in self.found.predictions if id(each) not in self._given]
+        files = [(name_text(file.name), reason) for file, reason in self.found.skipped]
+        return UnmatchedTexts(tuple(texts), tuple(files))
 
-    def _named(self, source: str) -> Prediction | None:
-        for key, candidates in self._candidates(source):
-            exact = [each for each in candidates if unicodedata.normalize("NFC", each.name).startswith(key)]
-            chosen = exact or candidates
-            if len(chosen) > 1:
-                files = ", ".join(name_text(each.file.name) for each in chosen[:3])
-                raise PredictionError(
-                    f"{source}: {name_text(self.found.root)} has {len(chosen)} texts of that name ({files})"
-                )
-            if chosen:
-                return chosen[0]
-        return None
-
-    def _candidates(self, source: str) -> Iterator[tuple[str, list[Prediction]]]:
-        """Names that the page's text may have, likeliest first, with the texts that are called so."""
+    def _candidates(self, source: str) -> list[Prediction]:
+        """The texts of the likeliest name of the page's that any has, those in no other folder first."""
         document, number = _page_of(source)
-        if document is None:
-            name = unicodedata.normalize("NFC", source)
-            stem = without_suffix(name)
-            for each in dict.fromkeys((name, stem, f"{stem}_pg1_repeat1", f"{stem}_pg1")):
-                for key in dict.fromkeys((each, PurePath(each).name)):
-                    yield key, self._by_name.get(key, [])
-            return
-        for key in dict.fromkeys((document, PurePath(document).name)):
-            for form in _FORMS:
-                pages = self._numbered.get((key, form), {})
-                # One that counts from 0 does so for all pages of a document.
-                yield key, pages.get(number - (0 in pages), [])
+        name = normalize("NFC", source)
+        stem = without_suffix(name)
+        plain = [name, stem, f"{stem}_pg1_repeat1", f"{stem}_pg1"] if document is None else [document]
+        for key in dict.fromkeys(name for each in plain for name in (each, PurePath(each).name)):
+            # A set that counts from 0 does so for all pages of a document.
+            forms = [(key, form, number - ((key, form, 0) in self._texts)) for form in _FORMS]
+            for of in [key] if document is None else forms:
+                if found := self._texts.get(of, []):
+                    return [each for each in found if normalize("NFC", each.name).startswith(key)] or found
+        return []

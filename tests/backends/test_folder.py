@@ -202,6 +202,5 @@ def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:
             assert match is not None, str(error)
             refused += 1
             chosen = read_texts(f"{run}#{match[1]}")
-            assert {each.writer for each in chosen.predictions} == {match[1]}
             assert any(each.has_markup for each in chosen.predictions)
     assert refused and texts
