@@ -228,7 +228,7 @@ def _compare_folders(
     from dsocr_core.page.documents import natural_key
     from dsocr_core.read.report import report_of
     from dsocr_core.reading.parity import Comparison
-    from dsocr_core.runs.recording import Recording
+    from dsocr_core.runs.record import Recording
     from dsocr_core.runs.texts import Prediction, without_suffix
 
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])

@@ -118,7 +118,7 @@ def read(
     from dsocr_core.read.progress import ProgressBar
     from dsocr_core.read.run import read_run
     from dsocr_core.read.session import Session
-    from dsocr_core.runs.recording import Recording
+    from dsocr_core.runs.record import Recording
 
     opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
     save, one = record_in is not None, len(all_settings) == 1

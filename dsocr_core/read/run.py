@@ -31,7 +31,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
 from dsocr_core.runs.commands import command_line
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.rows import PageResults, parity_of
 
 log = logging.getLogger(__name__)

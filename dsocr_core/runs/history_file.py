@@ -46,9 +46,18 @@ from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import gaps
 from dsocr_core.runs.queries.query import LISTED, literal
-from dsocr_core.runs.record import RecordError, RunRecord, flattened, read_document, time_of, tolerance_of
+from dsocr_core.runs.record import (
+    SCHEMA_VERSION,
+    RecordError,
+    RunRecord,
+    check_version,
+    flattened,
+    read_document,
+    time_of,
+    tolerance_of,
+)  # fmt: skip
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, check_version
+from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.shapes import SHAPE_SQL
 from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage, StorageError, Version
 

@@ -1,8 +1,9 @@
-"""Record of a run as a whole: the content of `run.json`."""
+"""The record of a run as a whole, the content of `run.json`, and the run that a command or the app leaves."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -11,25 +12,42 @@ import re
 import secrets
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.family import read_config
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import VENDOR, OcrResult
-from dsocr_core.runs.schema import SCHEMA_VERSION
+from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
+from dsocr_core.reading.writing import require_writable
+from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.shapes import OWN_MODEL
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, history_location
+
+if TYPE_CHECKING:
+    from dsocr_core.reading.clean import CleanPage
+    from dsocr_core.runs.rows import PageResults
+    from dsocr_core.runs.run_directory import CountRows, Done, RunDirectory
 
 Source = Literal[
     "dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "torch", "serving", "omnidocbench", "sweep"
 ]
-SOURCES: tuple[Source, ...] = get_args(Source)
+SCHEMA_VERSION = 4
+"""Version of a run; others are named and not read."""
+OTHER_VERSION = "recorded by another version"
+"""Begins the reason for which a run is not read that is none of damage."""
+CANCELLED = "Cancelled: it holds what was finished by then."
+"""The note of such a run."""
+DRAFTED = ", with drafts"
+"""Behind the name of an engine that verified drafts."""
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
@@ -37,6 +55,12 @@ _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECT
 NVTX loads.
 """
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_KINDS: dict[str, Any] = {
+    "backends": (list, tuple), "profiled": bool, "git_dirty": bool,
+    **dict.fromkeys(("versions", "settings", "environment", "config"), dict),
+}  # fmt: skip
+"""Types of a record's fields that are no text."""
+_NEEDED = ("id", "created", "source", "backends", "profiled", "versions", "settings", "environment")
 
 
 class RecordError(DsocrError):
@@ -83,8 +107,9 @@ class RunRecord:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise RecordError(f"run id '{self.id[:60]}': give 1 to 100 letters, digits, '.', '_' or '-'")
-        if self.source not in SOURCES:
-            raise RecordError(f"run {self.id}: source '{self.source}' is none of {', '.join(SOURCES)}")
+        if self.source not in get_args(Source):
+            known = ", ".join(get_args(Source))
+            raise RecordError(f"run {self.id}: source '{self.source}' is none of {known}")
         time_of(self.created)
 
     def to_json(self) -> dict[str, Any]:
@@ -105,55 +130,82 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""
-        given = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+        values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        for name, value in values.items():
+            good = isinstance(value, _KINDS.get(name, str)) or (value is None and name not in _NEEDED)
+            if not good or (name == "backends" and not all(isinstance(each, str) for each in value)):
+                raise RecordError(f"run record: {name} is {type(value).__name__} {str(value)[:40]!r}")
         if "parity_rule" not in data or data["parity_rule"] in (2, 3):
-            given["settings"] = _without_former_limits(given.get("settings"))
+            values["settings"] = _without_former_limits(values.get("settings", {}))
         try:
-            for name, value in given.items():
-                _check(name, value)
-            return cls(**given | {"backends": tuple(given.get("backends", ()))})
-        except (TypeError, ValueError) as error:
+            return cls(**values | {"backends": tuple(values.get("backends", ()))})
+        except TypeError as error:
             raise RecordError(f"run record: {error}") from error
 
 
-def _without_former_limits(settings: Any) -> Any:
+def _without_former_limits(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run of parity rule 2 or 3 without the limits of texts that were the defaults then."""
-    tolerance = settings.get("tolerance") if isinstance(settings, dict) else None
+    tolerance = settings.get("tolerance")
     if not isinstance(tolerance, dict):
         return settings
     former = {"values": tolerance.get("values"), "character_error_rate": 0.02}.items()
     return settings | {"tolerance": dict(each for each in tolerance.items() if each not in former)}
 
 
-def _check(name: str, value: Any) -> None:
-    optional = name not in ("id", "created", "source", "backends", "profiled", *_MAPPINGS)
-    kind: Any = str
-    if name == "config" or name in _MAPPINGS:
-        kind = dict
-    elif name in ("profiled", "git_dirty"):
-        kind = bool
-    elif name == "backends":
-        kind = (list, tuple)
-    good = isinstance(value, kind) or (value is None and optional)
-    if not good or (name == "backends" and not all(isinstance(backend, str) for backend in value)):
-        raise TypeError(f"{name} is {type(value).__name__} {str(value)[:40]!r}")
+def another_version(version: object) -> str:
+    """Say why a run of another version is not read."""
+    return f"{OTHER_VERSION} (schema {str(version)[:40]}): record it anew"
 
 
-_MAPPINGS = ("versions", "settings", "environment")
+def check_version(document: Mapping[str, Any]) -> None:
+    """Raises RecordError for a document of another version, or of none."""
+    version = document.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RecordError(f"schema version is {str(version)[:40]!r}: not a run of this project")
+    if version > SCHEMA_VERSION:
+        raise RecordError(f"{OTHER_VERSION}, a later one (schema {version}): update the program")
+    if version < SCHEMA_VERSION:
+        raise RecordError(another_version(version))
 
 
 def time_of(created: str) -> datetime:
-    """The moment a record names, in UTC without a zone. Raises RecordError on anything but ISO 8601."""
+    """The time a record names, in UTC without a zone. Raises RecordError on anything but ISO 8601."""
     try:
-        moment = datetime.fromisoformat(created)
-    except ValueError as error:
+        time = datetime.fromisoformat(created)
+        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+    except (ValueError, OverflowError) as error:
         raise RecordError(f"time '{created[:40]}' is not ISO 8601") from error
-    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
 
-def new_run_id(moment: datetime | None = None) -> str:
-    """A name for a run of this project: its time in UTC and eight random digits."""
-    return f"{moment or datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+def read_document(content: bytes) -> dict[str, Any]:
+    """The JSON object of an untrusted file, its size checked before. Raises RecordError."""
+    try:
+        return parse_json(content, any_number=True)
+    except InvalidFile as error:
+        raise RecordError(str(error)) from error
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:
+    """Nested settings as (dotted name, text); lists as JSON, None as None."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flattened(value, f"{prefix}{key}.")
+        elif value is None or isinstance(value, str):
+            yield prefix + key, value
+        else:
+            yield prefix + key, json.dumps(value, ensure_ascii=False)
+
+
+def tolerance_of(record: RunRecord) -> Tolerance:
+    """The tolerance under which a run was compared; the default where its record has none."""
+    values = record.settings.get("tolerance")
+    try:
+        return Tolerance(**values) if isinstance(values, dict) else Tolerance()
+    except (TypeError, DsocrError):
+        return Tolerance()
+
+
+# --- of a run that is made here ---------------------------------------------------------------------
 
 
 def record_run(
@@ -167,33 +219,27 @@ def record_run(
 
     `profiled` is for a profiler that this process cannot detect.
     """
-    about = about_results(results)
-    moment = datetime.now(UTC)
-    commit, dirty = git_state()
+    about, now = _about_results(results), datetime.now(UTC)
+    commit, dirty = _git_state()
+    config = None
+    if {*about["backends"]} & {*OWN_MODEL}:
+        with contextlib.suppress(DsocrError):
+            config, _ = read_config(Path(settings.checkpoint.removeprefix("random:")))
     return RunRecord(
-        id=new_run_id(moment),
-        created=moment.isoformat(timespec="milliseconds"),
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
+        created=now.isoformat(timespec="milliseconds"),
         source="dsocr",
         command=command,
         host=platform.node() or None,
-        profiled=profiled or under_profiler(),
+        profiled=profiled or any(os.environ.get(name) for name in _PROFILERS),
         git_commit=commit,
         git_dirty=dirty,
-        versions=library_versions(),
+        versions=_library_versions(),
         settings=in_any_clone(asdict(settings)),
         notes=notes,
-        config=model_config(settings.checkpoint) if {*about["backends"]} & {*OWN_MODEL} else None,
+        config=config if isinstance(config, dict) else None,
         **about | {"environment": in_any_clone(about["environment"] | {"platform": platform.platform()})},
     )
-
-
-def model_config(checkpoint: str) -> dict[str, Any] | None:
-    """The config.json of a checkpoint; None where it cannot be read."""
-    try:
-        data, _ = read_config(Path(checkpoint.removeprefix("random:")))  # of which only the sizes are taken
-    except DsocrError:
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +253,7 @@ def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
+def _about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """Derive the fields of a record from its results; None where they disagree."""
     results = list(results)
     of_backend: dict[str, list[OcrResult]] = {}
@@ -233,10 +279,6 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     }
 
 
-DRAFTED = ", with drafts"
-"""Behind the name of an engine that verified drafts."""
-
-
 def described_backend(backends: Sequence[str]) -> str | None:
     """The backend of a run whose engine, type and attention are the record's: the first but the vendor."""
     return next((backend for backend in backends if backend != VENDOR), next(iter(backends), None))
@@ -252,21 +294,7 @@ def _engine(environments: Sequence[Mapping[str, str]]) -> str | None:
     return f"{name}, {together} pages together" if name and together and together != "1" else name
 
 
-def tolerance_of(record: RunRecord) -> Tolerance:
-    """The tolerance under which a run was compared; the usual one where its record has none."""
-    given = record.settings.get("tolerance")
-    try:
-        return Tolerance(**given) if isinstance(given, dict) else Tolerance()
-    except (TypeError, DsocrError):
-        return Tolerance()
-
-
-def under_profiler() -> bool:
-    """Tell whether a profiler has put itself into this process: Nsight Systems, Nsight Compute or CUPTI."""
-    return any(os.environ.get(name) for name in _PROFILERS)
-
-
-def library_versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     """Python's version and those of the libraries that decide results and times, as installed."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
@@ -275,7 +303,7 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def git_state() -> tuple[str | None, bool | None]:
+def _git_state() -> tuple[str | None, bool | None]:
     """Commit of the project and whether tracked files differ from it; (None, None) outside a clone."""
 
     def git(*arguments: str) -> str:
@@ -298,20 +326,145 @@ def agreed(values: Iterable[str | None]) -> str | None:
     return different.pop() if len(different) == 1 else None
 
 
-def read_document(content: bytes) -> dict[str, Any]:
-    """The JSON object of a file that may be anybody's, its size checked before. Raises RecordError."""
-    try:
-        return parse_json(content, any_number=True)
-    except InvalidFile as error:
-        raise RecordError(str(error)) from error
+# --- recording --------------------------------------------------------------------------------------
 
 
-def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:
-    """Nested settings as (dotted name, text); lists as JSON, None as None."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{key}.")
-        elif value is None or isinstance(value, str):
-            yield prefix + key, value
+class Recording:
+    """Makes a run of its pages when the block ends, however it ends; without a page none is written.
+
+    The run is in a directory of its own, in the history, or in both. One that was cancelled, or ended by an
+    error, says so. Nothing of a page stays in memory.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: str | None = None,
+        profiled: bool = False,
+        machine: MachineWatch | None = None,
+        out: Path | None = None,
+        save: bool = True,
+        count: CountRows | None = None,
+    ) -> None:
+        """`machine` has watched since the first page began; left out it watches from now on. `out` is a
+        directory of its own; `save` writes the run into the history; `count` gives rows of stage_flops."""
+        self.settings, self._command, self._profiled = settings, command, profiled
+        self._machine = machine or MachineWatch()
+        self._out, self._save, self._count = out, save, count
+        self._exit = ExitStack()
+        self.notes: str | None = None
+        """How it ended, where that was before its time."""
+        self.id: str | None = None
+        """The run's id in the history, once it is there."""
+
+    def __enter__(self) -> Recording:
+        """Say what cannot be written before the first page is read; take up what a writer that was killed
+        left. Raises DsocrError."""
+        location = history_location(self.settings)
+        if self._save and "://" not in location:
+            require_writable(Path(location))
+        if self._out is not None:
+            self._exit.callback(self.run.close)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._exit:
+            if "run" not in vars(self):
+                return
+            if kind is not None and issubclass(kind, Cancelled | KeyboardInterrupt):
+                self.notes = CANCELLED
+            elif error is not None:
+                words = encodable(one_line(error))
+                self.notes = f"Ended by an error, with what was finished by then: {words}"
+            if self.run.has_parts:
+                self._finish()
+            else:
+                self.run.discard()
+
+    @functools.cached_property
+    def record(self) -> RunRecord:
+        """Describe the run before its first page: nothing measured. Its id does not change later."""
+        return self._described(())
+
+    @functools.cached_property
+    def run(self) -> RunDirectory:
+        """Run that is written; one of the history is made when this is first asked for."""
+        # pyarrow comes with it: only where something is recorded.
+        from dsocr_core.runs.run_directory import RunDirectory
+
+        if self._out is not None:
+            return RunDirectory.open(self._out)
+        run = RunDirectory.create(history_location(self.settings), self.record)
+        self._exit.callback(run.close)
+        return run
+
+    def add(self, source: str, comparison: Comparison, **more: Any) -> None:
+        """Put down what A and B gave on a page; `more` is as `PageResults` has it. Raises StorageError."""
+        from dsocr_core.runs.rows import PageResults
+
+        names = dict(zip(SIDES, self.settings.side_names, strict=True))
+        self.add_page(PageResults.of(source, comparison, names, **more))
+
+    def add_page(self, page: PageResults) -> None:
+        """Put down what any backends gave on a page. Raises StorageError."""
+        self._machine.look()
+        self.run.add(page)
+
+    def done(self) -> list[Done]:
+        """Every page that the directory has."""
+        return self.run.done()
+
+    def _finish(self) -> None:
+        """Write the run: only now all results are there, what they agree on, and how busy the machine was."""
+        from dsocr_core.runs.storage import Storage
+
+        run = self.run
+        made = self._measured(run.facts(continued=False))
+        whole = self._measured(run.facts(continued=True)) if run.continues else made
+        if self._out is None:
+            run.finish(made, self._count)
+        elif not self._save:
+            run.finish(whole)
+            return
         else:
-            yield prefix + key, json.dumps(value, ensure_ascii=False)
+            storage = Storage(history_location(self.settings))
+            with storage.scratch(made.id) as copy:
+                if run.continues:  # the history has what was read now: another run than the whole
+                    run.write(made, copy, continued=False, count=self._count)
+                    whole = replace(whole, id=f"{whole.id}-{secrets.token_hex(4)}")
+                run.finish(whole, self._count)
+                run.copy_to(copy)
+                storage.publish(copy, made.id)
+        self.id = made.id
+
+    def _measured(self, results: Iterable[OcrResult]) -> RunRecord:
+        made, first = self._described(results), self.record
+        environment = made.environment | {"machine": dict(self._machine.facts())}
+        return replace(made, id=first.id, created=first.created, notes=self.notes, environment=environment)
+
+    def _described(self, results: Iterable[OcrResult]) -> RunRecord:
+        made = record_run(self.settings, results, self._command, self._profiled)
+        order = {name: place for place, name in enumerate(self.settings.side_names)}
+        backends = tuple(sorted(made.backends, key=lambda backend: order.get(backend, len(order))))
+        return replace(made, backends=backends)
+
+
+def save_comparison(
+    settings: Settings, comparison: Comparison, cancelled: bool = False, machine: MachineWatch | None = None
+) -> str | None:
+    """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
+    if not settings.history:
+        return None
+    from dsocr_core.page.documents import load_image
+    from dsocr_core.reading.clean import clean_pages
+
+    clean: Sequence[CleanPage] = ()
+    if settings.clean_pages:
+        pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
+        clean = clean_pages(comparison.request, pictures)
+    with Recording(settings, machine=machine) as recording:
+        recording.notes = CANCELLED if cancelled else None
+        recording.add(comparison.request.name, comparison, clean=clean)
+    return recording.id

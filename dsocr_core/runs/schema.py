@@ -238,30 +238,3 @@ def encodable_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: encodable_value(item) for name, item in value.items()}
     return encodable(value) if isinstance(value, str) else value
-
-
-# --- versions -----------------------------------------------------------------------------------
-
-
-SCHEMA_VERSION = 4
-"""Version of a run; others are named and not read."""
-
-
-OTHER_VERSION = "recorded by another version"
-"""Begins the reason for which a run is not read that is none of damage."""
-
-
-def another_version(version: object) -> str:
-    """Say why a run of another version is not read."""
-    return f"{OTHER_VERSION} (schema {str(version)[:40]}): record it anew"
-
-
-def check_version(document: Mapping[str, Any]) -> None:
-    """Raises SchemaError for a document of another version, or of none."""
-    version = document.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
-    if version > SCHEMA_VERSION:
-        raise SchemaError(f"{OTHER_VERSION}, a later one (schema {version}): update the program")
-    if version < SCHEMA_VERSION:
-        raise SchemaError(another_version(version))

@@ -36,8 +36,9 @@ from dsocr_core.reading.records import (
     top_two_steps,
 )
 from dsocr_core.runs.parquet import read_rows
+from dsocr_core.runs.record import another_version
 from dsocr_core.runs.rows import SCHEMA, failure_table, result_of, result_table
-from dsocr_core.runs.schema import another_version, encodable_value
+from dsocr_core.runs.schema import encodable_value
 from dsocr_core.runs.storage import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"

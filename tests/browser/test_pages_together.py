@@ -15,7 +15,7 @@ from dsocr_core.page.documents import expand, load_image
 from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
 from tests.support.browser_driver import ROOT, Server, Viewer, serve

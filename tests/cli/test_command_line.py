@@ -21,7 +21,7 @@ from dsocr_core.cli.main import main, parse
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs import result_cache
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from tests.support.results import make_result
 
 SHORT = ("--preset", "tiny", "--infer.max-new-tokens", "12")

@@ -22,7 +22,7 @@ from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings, settings_against
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (

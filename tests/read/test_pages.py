@@ -34,7 +34,7 @@ from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.recording import CANCELLED, Recording
+from dsocr_core.runs.record import CANCELLED, Recording
 from dsocr_core.runs.storage import LOCK_FILE, DirectoryBusy
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.flat_tables import flat_tables

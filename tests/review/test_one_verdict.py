@@ -30,7 +30,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.results import pair, results
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings

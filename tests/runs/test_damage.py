@@ -13,8 +13,8 @@ import pytest
 from dsocr_core.cli.main import main
 from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import SCHEMA_VERSION
 from dsocr_core.runs.storage import StorageError
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing

@@ -9,7 +9,7 @@ from PIL import Image
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recording import Recording, save_comparison
+from dsocr_core.runs.record import Recording, save_comparison
 from dsocr_core.runs.rows import PageResults
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables

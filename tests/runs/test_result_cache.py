@@ -12,7 +12,7 @@ from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import RecordedResult, ResultCache, find_result, save_results
 from dsocr_core.settings import Settings
 from tests.support.results import make_result

@@ -9,7 +9,7 @@ import pytest
 
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings

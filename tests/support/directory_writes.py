@@ -16,7 +16,7 @@ from dsocr_core.read.session import Session
 from dsocr_core.read.sides import Sides
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest, PageFile
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 

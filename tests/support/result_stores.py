@@ -14,7 +14,7 @@ from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import find_result, save_results
 from dsocr_core.runs.results import results
 from dsocr_core.runs.rows import PageResults

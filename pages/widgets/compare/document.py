@@ -10,7 +10,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
-from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.record import Recording
 from pages.widgets.shared import job_panel, resources
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import show_error

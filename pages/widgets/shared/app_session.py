@@ -15,7 +15,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.machine import MachineWatch
-from dsocr_core.runs.recording import save_comparison
+from dsocr_core.runs.record import save_comparison
 from dsocr_core.settings import Settings
 from pages.widgets.shared.job import Job
 
