@@ -34,7 +34,7 @@ from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.result_cache import portable
-from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Attention, InferSettings, Settings
 

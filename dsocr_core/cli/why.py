@@ -36,7 +36,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
 
     `pages` are those of the review and `settings` A's. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.runs.results import results
+    from dsocr_core.runs.results import readings
     from dsocr_core.trace.why.match import Other
     from dsocr_core.trace.why.run import why
 
@@ -44,7 +44,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
     names = {page.names[0] or "": page.names[1] or "" for page in other[:most]}
     if not names:
         return None
-    read = results(review.history, review.b.record.id, list(names.values()))
+    read = readings(review.history, review.b.record.id, list(names.values())).results
 
     def other_of(page: Page) -> Other:
         return Other.of(read[names[page.source], review.b.backend], review.b.name)

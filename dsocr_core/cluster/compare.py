@@ -17,7 +17,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.rows import parity_row
+from dsocr_core.runs.results import parity_row
 from dsocr_core.runs.schema import rows_to_table
 from dsocr_core.runs.sharded import Marker, PageReading, parquet
 from dsocr_core.runs.storage import Store

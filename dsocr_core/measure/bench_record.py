@@ -13,7 +13,7 @@ from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.record import record_run
-from dsocr_core.runs.rows import PageResults, Row
+from dsocr_core.runs.results import PageResults, Row
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.shapes import Shape
 

@@ -32,7 +32,7 @@ from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
 from dsocr_core.runs.commands import command_line
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.rows import PageResults, parity_of
+from dsocr_core.runs.results import PageResults, parity_of
 
 log = logging.getLogger(__name__)
 

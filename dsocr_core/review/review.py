@@ -20,7 +20,7 @@ from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
-from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
+from dsocr_core.runs.results import Readings, RunSide, compared, pair, readings
 from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.storage import StorageError
@@ -267,8 +267,6 @@ def _pages(
             yield page_review(names, light)
         else:
             diverging.append((names, step))
-    pages = [str(name) for both, _ in diverging for name in both]
-    stored = {run: Stored(history, run, pages) for run in {a.record.id, b.record.id} if diverging}
     for first in range(0, len(diverging), _AT_ONCE):
         some = diverging[first : first + _AT_ONCE]
         wanted: dict[str, dict[str, int]] = {}
@@ -276,7 +274,7 @@ def _pages(
             for side, name in zip((a, b), both, strict=True):
                 of_run = wanted.setdefault(side.record.id, {})
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
-        whole = {run: stored[run].readings(of) for run, of in wanted.items()}
+        whole = {run: readings(history, run, [*of], of) for run, of in wanted.items()}
         yield from (page_review(names, comparison(names, whole)) for names, _ in some)
 
 

@@ -34,7 +34,7 @@ from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     from dsocr_core.reading.clean import CleanPage
-    from dsocr_core.runs.rows import PageResults
+    from dsocr_core.runs.results import PageResults
     from dsocr_core.runs.run_directory import CountRows, Done, RunDirectory
 
 Source = Literal[
@@ -402,7 +402,7 @@ class Recording:
 
     def add(self, source: str, comparison: Comparison, **more: Any) -> None:
         """Put down what A and B gave on a page; `more` is as `PageResults` has it. Raises StorageError."""
-        from dsocr_core.runs.rows import PageResults
+        from dsocr_core.runs.results import PageResults
 
         names = dict(zip(SIDES, self.settings.side_names, strict=True))
         self.add_page(PageResults.of(source, comparison, names, **more))

@@ -26,7 +26,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.runs.parquet import row_of
 from dsocr_core.runs.record import RunRecord, read_document
-from dsocr_core.runs.rows import SCHEMA, PageResults, result_of
+from dsocr_core.runs.results import SCHEMA, PageResults, result_of
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -1,38 +1,331 @@
-"""Results of recorded runs, read back as they were: a page's facts are its own, nothing is merged per run."""
+"""A page's row of readings and the `OcrResult` that it holds, of one page or of a recorded run."""
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
-from dsocr_core.runs.history import History
-from dsocr_core.runs.importers.imported import RunFiles
-from dsocr_core.runs.importers.own_run import read_own_run
+from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.fingerprints import files_of
+from dsocr_core.reading.jsonable import to_jsonable
+from dsocr_core.reading.parity import Comparison, to_row
+from dsocr_core.reading.parity_records import Difference, ParityReport, Tolerance
+from dsocr_core.reading.records import (
+    BOXES_NOT_KNOWN,
+    MAY_BE_UNKNOWN,
+    SIDES,
+    UNLIMITED,
+    BackendName,
+    FinishReason,
+    ModelInputs,
+    OcrRequest,
+    OcrResult,
+    PageFile,
+    Side,
+    StageTiming,
+    TopTwo,
+    result_from_jsonable,
+    top_two_steps,
+)
 from dsocr_core.runs.record import RunRecord, tolerance_of
-from dsocr_core.runs.rows import request_of, result_of
-from dsocr_core.runs.schema import TABLES
+from dsocr_core.runs.schema import TABLES, SchemaError, encodable_value
 
+if TYPE_CHECKING:
+    from dsocr_core.reading.clean import CleanPage
+    from dsocr_core.runs.history import History
+
+Row = Mapping[str, Any]
 Key = tuple[str, str | None]
 """(page, backend)"""
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
-Row = dict[str, Any]
-
-_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
-"""Columns of the new tokens one by one, and how many values they have of each."""
-_WITH_STEPS = [name for name in TABLES["readings"].names if name != "boxes"]  # the text has them
-_WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
-
 NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
+
+SCHEMA = TABLES["readings"]
+_REQUEST = tuple(each.name for each in SCHEMA.field("request").type)
+_INPUTS = tuple(each.name for each in SCHEMA.field("inputs").type)
+_TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
+_NEEDED = {each.name for each in fields(ModelInputs)} - {"grid", "ngram_window", "ngram_whitelist"}
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
+
+
+@dataclass(frozen=True)
+class PageResults:
+    """Outcome of a page, as a run records it."""
+
+    source: str
+    """Name of the page."""
+    image: Path | None = None
+    """Its file; None where it could not be made."""
+    results: Sequence[OcrResult] = ()
+    errors: Mapping[BackendName, str] = field(default_factory=dict)
+    """Why a backend has no result."""
+    parity: Row | None = None
+    """The row of A and B; None where they were not compared."""
+    keys: Mapping[BackendName, str] = field(default_factory=dict)
+    """Names for all that decided each result."""
+    clean: Sequence[CleanPage] = ()
+    """The pictures that a run stores of it."""
+
+    @classmethod
+    def of(
+        cls, source: str, comparison: Comparison, names: Mapping[Side, BackendName] = {}, **more: Any
+    ) -> PageResults:
+        """Return what `comparison` holds; `names` are those of the sides, which an error does not tell."""
+        results, errors = tuple(comparison.results.values()), comparison.errors
+        why = {names[side]: error for side, error in errors.items()}
+        return cls(source, comparison.request.image, results, why, parity_of(source, comparison), **more)
+
+    @classmethod
+    def failed(
+        cls, source: str, backends: Sequence[BackendName], error: str, image: Path | None = None
+    ) -> PageResults:
+        """A page that no backend could read."""
+        parity = parity_row(source, None, [Difference("failed", error)]) if len(backends) > 1 else None
+        return cls(source, image, (), dict.fromkeys(backends, error), parity)
+
+    def table(self, page: str, absolute: bool = False) -> pa.Table:
+        """Its rows of readings under a name; `absolute` names files as any folder finds them. Raises
+        SchemaError.
+        """
+        rows = []
+        for result in self.results:
+            path = result.request.image.absolute() if absolute else None
+            rows.append(result_table(page, result, self.keys.get(result.backend), path))
+        image = None if self.image is None else name_text(self.image.absolute())
+        facts = {"page": page, "source": self.source, "path": image}
+        rows += [failure_table(facts | {"backend": name, "error": why}) for name, why in self.errors.items()]
+        return pa.concat_tables(rows)
+
+
+# --- to a row ---------------------------------------------------------------------------------------
+
+
+def result_table(
+    page: str,
+    result: OcrResult,
+    key: str | None = None,
+    path: Path | None = None,
+    files: Sequence[PageFile | None] | None = None,
+) -> pa.Table:
+    """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
+    `exact`, and replaced in the column. `path` is the page's file where that is not to be the request's,
+    `files` what its images hold, read now unless it is given.
+    """
+    row = _row(page, result, files_of(result.request) if files is None else files) | {"key": key}
+    row |= {} if path is None else {"path": name_text(path)}
+    try:
+        return pa.Table.from_pylist([row], SCHEMA)
+    except (UnicodeEncodeError, pa.ArrowInvalid, OverflowError):
+        row |= {name: _fitting(name, value) for name, value in row.items()}
+        return pa.Table.from_pylist([row | {"exact": json.dumps(to_jsonable(result))}], SCHEMA)
+
+
+def failure_table(row: Row) -> pa.Table:
+    """A row of readings that holds no result of ours. Raises SchemaError."""
+    try:
+        return pa.Table.from_pylist([encodable_value({"run_id": "", **row})], SCHEMA)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(f"table readings: {str(error)[:200]}") from error
+
+
+def _fitting(name: str, value: Any) -> Any:
+    """The value as its column can hold it; None for a number too large."""
+    value = encodable_value(value)
+    try:
+        pa.array([value], SCHEMA.field(name).type)
+    except (pa.ArrowInvalid, OverflowError):
+        return None
+    return value
+
+
+def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict[str, Any]:
+    request, inputs, top = result.request, result.inputs, result.top_two
+    known = {name: getattr(request, name) for name in _REQUEST if name not in ("image", "unknown")}
+    environment = result.environment | ({} if result.boxes_known else {BOXES_NOT_KNOWN: "the text has none"})
+    more = [_file_row(*each) for each in zip_longest(result.more_sizes, files[1:])]
+    return {
+        "run_id": "",
+        "page": page,
+        "backend": result.backend,
+        "source": request.name,
+        "path": name_text(request.image),
+        **_file_row(result.image_size, files[0]),
+        "preset": request.preset,
+        "grid_columns": inputs and inputs.grid[0],
+        "grid_rows": inputs and inputs.grid[1],
+        "prompt_tokens": None if inputs is None else len(inputs.prompt_ids),
+        **{name: getattr(result, name) for name in ("new_tokens", "finish_reason", "text_raw")},
+        **{name: getattr(result, name) for name in ("text_tokens", "token_ids")},
+        "request": known
+        | {
+            "image": name_text(request.image),
+            "more": [name_text(path) for path in request.more],
+            "max_new_tokens": None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
+            "unknown": [name for name in MAY_BE_UNKNOWN if known[name] is None],
+        },
+        "token_texts": result.token_texts or None,
+        "top_ids": [token for step in top for token in step.ids] or None,
+        "top_logits": [logit for step in top for logit in step.logits] or None,
+        "inputs": inputs
+        and {name: getattr(inputs, name) for name in _INPUTS}
+        | {"image_mask": [value for run in inputs.image_mask for value in run]},
+        "boxes": [
+            {"number": box.index, "label": box.label, "text": box.text, "page_index": box.page}
+            | {name: float(getattr(box, name)) for name in ("x1", "y1", "x2", "y2")}
+            for box in result.boxes
+        ],
+        "environment": [{"name": name, "value": value} for name, value in environment.items()],
+        "times": [
+            {"stage": timing.stage.value, "milliseconds": timing.milliseconds, "calls": timing.calls}
+            for timing in result.timings
+        ],
+        "more_pages": more or None,
+    }
+
+
+def _file_row(size: tuple[int, int] | None, file: PageFile | None) -> dict[str, Any]:
+    width, height = size or (None, None)
+    content = {"bytes": file and file.bytes, "sha256": file and file.sha256}
+    return {"width": width, "height": height, **content}
+
+
+def timing_rows(readings: pa.Table) -> list[Row]:
+    """The rows of the table `timings` that readings make."""
+    names, inside = ("page", "backend", "times"), {*inside_prefill()}
+    return [
+        {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
+        | {"inside_prefill": time["stage"] in inside}
+        for row in readings.select(names).to_pylist()
+        for time in row["times"] or ()
+    ]
+
+
+def parity_row(page: str, report: ParityReport | None, differences: Sequence[Difference] = ()) -> Row:
+    """Make a row of what two results of a page have in common; without a report `differences` say why."""
+    names = ("boxes_a", "boxes_b", "boxes_matched", "mean_coordinate_difference_percent")
+    counts = {name: getattr(report, name) if report else None for name in names}
+    return to_row(report, differences) | counts | {"page": page}
+
+
+def parity_of(page: str, comparison: Comparison) -> Row | None:
+    """The parity row of a page; None where it was not to be compared."""
+    if comparison.report is None and not comparison.compared:
+        return None
+    return parity_row(page, comparison.report, comparison.differences)
+
+
+# --- and back ---------------------------------------------------------------------------------------
+
+
+def result_of(row: Row) -> OcrResult | None:
+    """The result of a row; None for a page that failed, or whose text nobody wrote down."""
+    if row["exact"] is not None:
+        try:
+            return result_from_jsonable(parse_json(row["exact"], any_number=True))
+        except (InvalidFile, ValueError, LookupError, TypeError, AttributeError):
+            pass  # another program's: the columns count
+    if row["error"] is not None or row["text_raw"] is None:
+        return None
+    ids, known = row["token_ids"], _known_stages()
+    sizes = [(each["width"], each["height"]) for each in row.get("more_pages") or ()]
+    environment = {each["name"]: each["value"] for each in row["environment"] or ()}
+    boxes_known = environment.pop(BOXES_NOT_KNOWN, None) is None
+    return OcrResult(
+        backend=row["backend"] or "",
+        request=request_of(row),
+        image_size=(row["width"] or 0, row["height"] or 0),
+        text_raw=row["text_raw"],
+        token_ids=None if ids is None else tuple(ids),
+        token_texts=tuple(row.get("token_texts") or ()),
+        finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
+        inputs=inputs_of(row),
+        timings=tuple(
+            StageTiming(
+                Stage(time["stage"]), time["milliseconds"], 1 if time["calls"] is None else time["calls"]
+            )
+            for time in row["times"] or ()
+            if time["stage"] in known and time["milliseconds"] is not None
+        ),
+        environment=environment,
+        top_two=_top_two(row),
+        text_tokens=row["text_tokens"],
+        more_sizes=tuple(size for size in sizes if None not in size),
+        boxes_known=boxes_known,
+    )
+
+
+def request_of(row: Row) -> OcrRequest:
+    """Return what was asked of the page of a row; what is not recorded is not known."""
+    asked = dict(row["request"] or {})
+    image = Path(text_name(asked.pop("image", None) or row["path"] or row["source"] or row["page"]))
+    file = _page_file(row)
+    unknown = asked.pop("unknown", None)
+    if unknown is None:
+        return OcrRequest.imported(
+            image, row["source"] or "", prompt=asked.get("prompt"), preset=row["preset"], file=file
+        )
+    values = {name: value for name, value in asked.items() if value is not None}
+    values.setdefault("max_new_tokens", UNLIMITED)
+    values |= dict.fromkeys(unknown)
+    if "ngram_whitelist" in values:
+        values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
+    values["more"] = tuple(Path(text_name(path)) for path in values.get("more", ()))
+    more_files = tuple(filter(None, map(_page_file, row.get("more_pages") or ())))
+    if len(more_files) == len(values["more"]):
+        values["more_files"] = more_files
+    return OcrRequest(image, **values, file=file)
+
+
+def _page_file(row: Row) -> PageFile | None:
+    return None if row["sha256"] is None else PageFile(row["bytes"] or 0, row["sha256"])
+
+
+def inputs_of(row: Row) -> ModelInputs | None:
+    """The model's inputs, where all of them are known."""
+    inputs = {name: value for name, value in (row["inputs"] or {}).items() if value is not None}
+    mask, grid = inputs.get("image_mask", ()), (row["grid_columns"], row["grid_rows"])
+    if _NEEDED - inputs.keys() or len(mask) % 2 or None in grid:
+        return None
+    return ModelInputs(
+        **inputs
+        | {name: tuple(inputs[name]) for name in _TUPLES}
+        | {
+            "image_mask": tuple(zip(mask[::2], mask[1::2], strict=True)),
+            "grid": grid,
+            "ngram_whitelist": tuple(inputs.get("ngram_whitelist", ())),
+        }
+    )
+
+
+@functools.cache
+def _known_stages() -> frozenset[str]:
+    """Stages of the models; those of other programs are in no result."""
+    return frozenset(all_stages())
+
+
+def _top_two(row: Row) -> tuple[TopTwo, ...]:
+    """Empty for what is not recorded, and for what no backend of this project wrote."""
+    try:
+        return top_two_steps(row.get("top_ids") or (), row.get("top_logits") or ())
+    except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
+        return ()
+
+
+# --- of a recorded run ------------------------------------------------------------------------------
 
 
 @dataclass
@@ -45,65 +338,40 @@ class Readings:
     """Requests of every page, read or not."""
 
 
-def results(history: History, run_id: str, pages: Sequence[str] | None = None) -> dict[Key, OcrResult]:
-    """Every result of a run, or of those pages of it. Raises HistoryError where there is no such run."""
-    return readings(history, run_id, pages).results
-
-
 def readings(
-    history: History, run_id: str, pages: Sequence[str] | None = None, with_steps: bool = True
+    history: History,
+    run_id: str,
+    pages: Sequence[str] | None = None,
+    with_steps: bool | Mapping[str, int] = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes: all of them, none, or of each page those up
+    to a last one. Raises HistoryError where there is no such run.
     """
-    record = history.record(run_id)
-    columns = _WITH_STEPS if with_steps else _WITHOUT_STEPS
+    without = {"boxes", *({} if with_steps else _STEPS)}  # boxes are in the text
+    columns = [name for name in SCHEMA.names if name not in without]
     rows = history.readings(run_id, pages, columns).to_pylist()
-    return _collected(record, rows, with_steps)
-
-
-class Stored:
-    """The rows of some pages of a run, read once; results are made of a few at a time.
-
-    The steps of a run take a tenth of the memory as they are stored. Raises HistoryError where there is no
-    such run.
-    """
-
-    def __init__(self, history: History, run_id: str, pages: Sequence[str]) -> None:
-        self._history, self._record = history, history.record(run_id)
-        self._rows = history.readings(run_id, pages, _WITH_STEPS)
-        self._places: dict[str, list[int]] = {}
-        for place, page in enumerate(self._rows["page"].to_pylist()):
-            self._places.setdefault(page, []).append(place)
-
-    def readings(self, last_steps: Mapping[str, int]) -> Readings:
-        """Readings of these pages, with the steps up to the last one that is wanted of each."""
-        places = [place for page in last_steps for place in self._places.get(page, ())]
-        rows = self._rows.take(places).to_pylist()
-        return _collected(self._record, rows, last_steps)
+    return _collected(history.record(run_id), rows, with_steps)
 
 
 def readings_in(directory: Path) -> Readings:
-    """Results and failures of a run by its directory, which may be anybody's. Raises InvalidFile."""
+    """Results and failures of a run by its directory, which is not trusted. Raises InvalidFile."""
+    from dsocr_core.runs.importers.imported import RunFiles
+    from dsocr_core.runs.importers.own_run import read_own_run
+
     [run] = read_own_run(RunFiles(directory))
     table = run.tables.get("readings")
-    rows = table.to_pylist() if isinstance(table, pa.Table) else []
-    return _collected(run.record, rows)
+    return _collected(run.record, table.to_pylist() if isinstance(table, pa.Table) else [])
 
 
 def _collected(
-    record: RunRecord,
-    rows: Iterable[Row],
-    with_steps: bool | Mapping[str, int] = True,
+    record: RunRecord, rows: Iterable[dict[str, Any]], with_steps: bool | Mapping[str, int] = True
 ) -> Readings:
     found = Readings()
     for row in rows:
         key = (row["page"], row["backend"])
-        if not with_steps:
-            row |= dict.fromkeys(_STEPS)
-        elif isinstance(with_steps, Mapping):
+        if isinstance(with_steps, Mapping):
             last = with_steps[row["page"]] + 1
             row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
         made = result_of(row)
@@ -128,17 +396,13 @@ def pair(
     Without a `tolerance` that of A's run counts. Raises HistoryError, DsocrError where no side has the page.
     """
     names = page if isinstance(page, tuple) else (page, page)
-    wanted: dict[str, list[str]] = {}
-    for (run, _), name in zip((side_a, side_b), names, strict=True):
-        wanted.setdefault(run, []).extend([name] if name is not None else [])
-    found = {run: readings(history, run, list(dict.fromkeys(of))) for run, of in wanted.items()}
-    (run_a, backend_a), (run_b, backend_b) = side_a, side_b
-    a, b = names
-    return compared(
-        (found[run_a], None if a is None else (a, backend_a)),
-        (found[run_b], None if b is None else (b, backend_b)),
-        tolerance or tolerance_of(history.record(run_a)),
+    wanted = [name for name in dict.fromkeys(names) if name is not None]
+    found = {run: readings(history, run, wanted) for run in dict.fromkeys((side_a[0], side_b[0]))}
+    a, b = (
+        (found[run], None if name is None else (name, backend))
+        for (run, backend), name in zip((side_a, side_b), names, strict=True)
     )
+    return compared(a, b, tolerance or tolerance_of(history.record(side_a[0])))
 
 
 def compared(

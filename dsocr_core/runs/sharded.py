@@ -37,7 +37,7 @@ from dsocr_core.reading.records import (
 )
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import another_version
-from dsocr_core.runs.rows import SCHEMA, failure_table, result_of, result_table
+from dsocr_core.runs.results import SCHEMA, failure_table, result_of, result_table
 from dsocr_core.runs.schema import encodable_value
 from dsocr_core.runs.storage import SMALL_BYTES, Store
 

@@ -18,8 +18,7 @@ from dsocr_core.cli.again import batch_of
 from dsocr_core.cli.main import main
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
-from dsocr_core.runs.results import Readings
-from dsocr_core.runs.results import results as results_of
+from dsocr_core.runs.results import Readings, readings
 from tests.cli.conftest import draw
 from tests.support.planted_causes import page_of_lines
 from tests.support.results import make_result
@@ -52,7 +51,9 @@ def again(recorded: tuple[Path, str], document: Callable[..., Any], tmp_path: Pa
 
 def tokens(history: Path, run_id: str) -> dict[str, Sequence[int]]:
     with History(history) as opened:
-        return {page: result.token_ids or () for (page, _), result in results_of(opened, run_id).items()}
+        return {
+            page: result.token_ids or () for (page, _), result in readings(opened, run_id).results.items()
+        }
 
 
 def test_an_unchanged_run_is_identical(recorded: tuple[Path, str], again: Again) -> None:

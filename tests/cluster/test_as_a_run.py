@@ -15,8 +15,7 @@ from dsocr_core.cluster.pages import PageRef
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.results import pair, readings
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults, pair, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings

@@ -19,7 +19,7 @@ from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import SEED_LOCATION, History
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 from pages.widgets.pair import state as pair_state
 from pages.widgets.review import address, queue
 from pages.widgets.review import view as review_view

@@ -31,7 +31,7 @@ from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.results import pair, results
+from dsocr_core.runs.results import pair, readings
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 from pages.widgets.pair.answer import answer
@@ -94,7 +94,7 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_results_are_read_back_equal(judged: Judged) -> None:
-    found = results(judged.review.history, judged.review.a.record.id)
+    found = readings(judged.review.history, judged.review.a.record.id).results
     read = {
         (page, result.backend): result for page, of in judged.pages.items() for result in of.results.values()
     }

@@ -18,7 +18,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
 from dsocr_core.runs.history import History
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 from tests.support.made_up_runs import record
 from tests.support.results import make_result, of_pages
 from tests.support.with_boxes import add_with_boxes

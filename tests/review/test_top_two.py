@@ -15,7 +15,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
-from dsocr_core.runs.rows import result_table
+from dsocr_core.runs.results import result_table
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
 

@@ -18,7 +18,7 @@ from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import HOSTILE, record, timing
 from tests.support.results import make_result

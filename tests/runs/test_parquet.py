@@ -16,7 +16,7 @@ def test_no_thread_outlives_a_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"number": [1, 2, 3]}), file, row_group_size=2)
     code = (
         "import os, pathlib, sys; from dsocr_core.runs.parquet import read_rows, row_of; "
-        "import pyarrow.dataset; from dsocr_core.runs.rows import SCHEMA; "
+        "import pyarrow.dataset; from dsocr_core.runs.results import SCHEMA; "
         "import pyarrow as pa; pa.default_memory_pool(); "
         "count = lambda: len(os.listdir('/proc/self/task')); before = count(); "
         "file = pathlib.Path(sys.argv[1]); of = pa.schema([('number', pa.int64())]); "

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.rows import result_of, result_table
+from dsocr_core.runs.results import result_of, result_table
 from tests.support.any_results import any_result
 from tests.support.result_stores import STORES
 

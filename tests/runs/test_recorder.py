@@ -10,7 +10,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording, save_comparison
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result

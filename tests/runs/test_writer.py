@@ -16,7 +16,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import record_run
-from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage import EntryExists, Storage
 from dsocr_core.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 
 COMMITS = ("1f0c" * 10, "9e3d" * 10)
 HOSTILE = (

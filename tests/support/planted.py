@@ -24,7 +24,7 @@ from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS
-from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
 
 RUN_ID = "planted-run"

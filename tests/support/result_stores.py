@@ -16,8 +16,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import find_result, save_results
-from dsocr_core.runs.results import results
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
@@ -36,7 +35,7 @@ def history(root: Path, given: Results) -> Results:
             writer.add(PageResults(page, results=[result]))
         writer.add(PageResults.failed("failed", ["eager"], "why"))
     with History(root / "history") as opened:
-        return _known(results(opened, "run-1"))
+        return _known(readings(opened, "run-1").results)
 
 
 def exported(root: Path, given: Results) -> Results:
@@ -94,7 +93,7 @@ def _imported(root: Path, path: Path) -> Results:
     with History(root / "elsewhere") as opened:
         report = import_paths(opened, [path])
         assert report.skipped == []
-        return _known(results(opened, report.imported[0].run_id))
+        return _known(readings(opened, report.imported[0].run_id).results)
 
 
 def _known(found: Mapping[tuple[str, str | None], OcrResult]) -> Results:

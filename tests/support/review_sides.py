@@ -12,7 +12,7 @@ from dsocr_core.reading.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.page import PageReview, page_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.results import PageResults, parity_row
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]

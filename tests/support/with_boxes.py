@@ -6,7 +6,7 @@ from PIL import Image
 
 from dsocr_core.reading.artifacts import backend_folder, page_key, write_page
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
 
 

@@ -25,7 +25,7 @@ from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import MIB, PICTURE_LIMIT, ImportedRun, RunFiles, Skipped
 from dsocr_core.runs.record import RunRecord, check_version
-from dsocr_core.runs.rows import timing_rows
+from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.sharded import COMPLETE, RUN, ShardedRun, readings_table
