@@ -11,9 +11,6 @@ from typing import Any, NoReturn
 from dsocr_core.base.errors import DsocrError
 
 DEPTH_LIMIT = 64
-_INT64 = 2**63
-_DIGITS = 20
-"""Digits of a 64-bit number with its sign, and one more."""
 
 
 class InvalidFile(DsocrError):
@@ -29,9 +26,8 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
     # Without O_NONBLOCK a pipe that took the file's name would be waited on for ever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(file, flags)
-        with os.fdopen(descriptor, "rb") as handle:
-            status = os.fstat(descriptor)
+        with os.fdopen(os.open(file, flags), "rb") as handle:
+            status = os.fstat(handle.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InvalidFile("not a regular file")
             if status.st_size > limit:
@@ -41,10 +37,8 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
         raise Missing("not there") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise InvalidFile(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    if not content:
-        raise InvalidFile("empty")
-    if len(content) > limit:
-        raise InvalidFile(f"more than {limit:,} bytes")
+    if not 0 < len(content) <= limit:
+        raise InvalidFile(f"more than {limit:,} bytes" if content else "empty")
     return content
 
 
@@ -71,7 +65,7 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
     """
 
     def number(digits: str) -> int | float:
-        if len(digits) <= _DIGITS and -_INT64 <= (found := int(digits)) < _INT64:
+        if len(digits) <= 20 and -(2**63) <= (found := int(digits)) < 2**63:
             return found
         if any_number:
             return float(digits)

@@ -8,7 +8,6 @@ import queue
 import select
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +17,7 @@ from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_of
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
-TAIL_BYTES = 16 * 1024
-PIPE_BYTES = 64 * 1024
-"""A pipe holds at most."""
+TAIL_BYTES, _PIPE_BYTES = 16 * 1024, 64 * 1024
 _LEAVING_S = 5.0
 _ROOT = Path(__file__).parents[2]
 
@@ -29,13 +26,8 @@ class ChildGone(Exception):
     """The child has ended; says how."""
 
 
-def module_command(module: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
-    """The command that runs a module of this project; `child_environment` finds it from any folder."""
-    return [interpreter, "-m", module, *arguments]
-
-
 def module_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment, this process's unless another is given, in which the project's modules are found."""
+    """An environment, else this process's, in which the project's modules are found from any folder."""
     given = os.environ if environment is None else environment
     path = os.pathsep.join(filter(None, (str(_ROOT), given.get("PYTHONPATH"))))
     # Python would search the current folder first, which may hold a stranger's `json.py`.
@@ -58,27 +50,22 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> None:
         channel = subprocess.PIPE if talks else subprocess.DEVNULL
+        errors = subprocess.DEVNULL if quiet else subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=channel, stdout=channel,
-            stderr=subprocess.DEVNULL if quiet else subprocess.PIPE, env=environment, pass_fds=pass_fds,
+            command, stdin=channel, stdout=channel, stderr=errors, env=environment, pass_fds=pass_fds,
             start_new_session=True,
         )  # fmt: skip
+        self.pid = self._process.pid
         self._sending, self._taking, self._killed = threading.Lock(), threading.Lock(), False
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._tail = bytearray()
-        self._errors = self._process.stderr
-        reading = ((self._drain, self._errors), (self._hear, self._process.stdout))
         self._threads = [
             threading.Thread(target=read, args=(stream,), daemon=True)
-            for read, stream in reading
+            for read, stream in ((self._drain, self._process.stderr), (self._hear, self._process.stdout))
             if stream is not None
         ]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def returncode(self) -> int | None:
@@ -92,8 +79,7 @@ class Child:
     @property
     def memory_bytes(self) -> int:
         """Resident memory; 0 where that is not known."""
-        used = memory_of(self.pid)
-        return 0 if used is None else used[1]
+        return (memory_of(self.pid) or (0, 0))[1]
 
     def send(self, lines: bytes) -> None:
         """Raises ChildGone."""
@@ -109,7 +95,7 @@ class Child:
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """The next line, None when none came in time. Raises ChildGone.
 
-        One that is too long, or that the child's end cut off, has no line end: the last that is heard.
+        One that is too long, or that the child's end cut off, has no line end: it is the last one.
         """
         try:
             line = self._lines.get(timeout=timeout_s)
@@ -159,15 +145,13 @@ class Child:
         hint = "" if self._killed or -code != signal.SIGKILL else "; the system kills so when memory runs out"
         return f"ended by {names.get(-code, f'signal {-code}')}{hint}"
 
-    # --- what it printed --------------------------------------------------------------------------
-
     @property
     def stderr_tail(self) -> str:
         """The end of what was printed until now: an answer may overtake what was printed before it."""
         if not self.alive and self._threads:
             self._threads[0].join(1.0)
-        if self._errors is not None:
-            self._take(self._errors)
+        if self._process.stderr is not None:
+            self._take(self._process.stderr)
         with self._taking:
             return bytes(self._tail).decode("utf-8", "replace")
 
@@ -185,23 +169,23 @@ class Child:
         self._lines.put(None)
 
     def _drain(self, stream: IO[bytes]) -> None:
-        there = select.poll()
-        there.register(stream, select.POLLIN)
-        while there.poll() and self._take(stream):
+        while self._take(stream, None):
             pass
         with self._taking:
             stream.close()
 
-    def _take(self, stream: IO[bytes]) -> bool:
-        """Read what is in the pipe without waiting for more; False at its end."""
+    def _take(self, stream: IO[bytes], wait_ms: int | None = 0) -> bool:
+        """Read what is in the pipe, which may be waited for; False at its end."""
         with self._taking:
             if stream.closed:
                 return False
             there = select.poll()
             there.register(stream, select.POLLIN)
-            if not there.poll(0):
-                return True
-            chunk = os.read(stream.fileno(), PIPE_BYTES)
+        there.poll(wait_ms)  # without the lock: another thread may read it
+        with self._taking:
+            if stream.closed or not there.poll(0):
+                return not stream.closed
+            chunk = os.read(stream.fileno(), _PIPE_BYTES)
             self._tail += chunk
             del self._tail[:-TAIL_BYTES]
             return bool(chunk)

@@ -7,14 +7,14 @@ sends another origin. Programs that are no browser send no origin: a login befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.responses import PlainTextResponse
 
 log = logging.getLogger(__name__)
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 _NOT_ITS_NAME = (
     "This server is not asked by a name of its own. To serve it under another name, start it with "
     "--server.allowedHosts NAME, the name that browsers or the proxy before it send as Host."
@@ -25,7 +25,7 @@ _NOT_ITS_ORIGIN = (
 )
 
 
-def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> tuple[int, str] | None:
+def refusal(scope: Scope, hosts: Collection[str], origins: Collection[str]) -> tuple[int, str] | None:
     """Give status and reason with which a request is refused; None where it is answered.
 
     `hosts` are names without ports, `*.NAME` and `*` among them; `origins` are let in whatever the host.
@@ -40,31 +40,29 @@ def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> 
         known = False
     if not known or not any(_is(name, host) for host in hosts):
         return 400, _NOT_ITS_NAME
-    if origin is None or origin in origins:
-        return None
     try:
-        own = urlsplit(origin).netloc.lower() == asked.lower() != ""
+        own = origin is None or urlsplit(origin).netloc.lower() == asked.lower() != ""
     except ValueError:  # like http://[
         own = False
-    return None if own else (403, _NOT_ITS_ORIGIN)
+    return None if own or origin in origins else (403, _NOT_ITS_ORIGIN)
 
 
 def _is(name: str, host: str) -> bool:
     host = host.strip().lower().rstrip(".").strip("[]")
-    return host == "*" or name == host or (host.startswith("*.") and name.endswith(host[1:]))
+    return host in ("*", name) or (host.startswith("*.") and name.endswith(host[1:]))
 
 
 class OwnAddress:
     """ASGI middleware that refuses what `refusal` refuses. `hosts` and `origins` are asked anew each time."""
 
     def __init__(
-        self, app: Any, hosts: Callable[[Scope], Iterable[str]], origins: Callable[[], Iterable[str]] = tuple
+        self, app: Any, hosts: Callable[[], Collection[str]], origins: Callable[[], Collection[str]]
     ) -> None:
         self._app, self._hosts, self._origins = app, hosts, origins
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         asked = scope["type"] in ("http", "websocket")
-        refused = refusal(scope, self._hosts(scope), self._origins()) if asked else None
+        refused = refusal(scope, self._hosts(), self._origins()) if asked else None
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -38,8 +38,7 @@ def why_unwritable(folder: Path) -> str | None:
     """Say why no file can be made in a folder, existing or not; None where one can."""
     place = folder.absolute()
     try:
-        while not place.exists() and place != place.parent:
-            place = place.parent
+        place = next(each for each in (place, *place.parents) if each.exists())
     except OSError as error:
         return f"{place}: {error.strerror}"
     if not place.is_dir():

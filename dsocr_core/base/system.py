@@ -28,22 +28,20 @@ def unbounded() -> list[str]:
     return names if memory_of() is None else []
 
 
-# --- memory that two processes share --------------------------------------------------------------
-
-
 class SharedMemory:
     """Memory of a fixed size, for another process to write and this one to read."""
 
     def __init__(self, size: int) -> None:
         self.size, self._mapped = size, None
-        if hasattr(os, "memfd_create"):
+        sealed = hasattr(os, "memfd_create")
+        if sealed:
             self.descriptor = os.memfd_create("dsocr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         else:
             with tempfile.TemporaryFile() as file:
                 self.descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
-        if hasattr(os, "memfd_create"):
+        if sealed:
             import fcntl
 
             # What shrinks ends a process that has it mapped.
@@ -61,17 +59,12 @@ class SharedMemory:
         return content
 
     def give_back(self, beyond: int) -> None:
-        """Give what lies beyond so many bytes back to the system; it reads as zeros then."""
+        """Give what lies beyond that many bytes back to the system; it reads as zeros then."""
         if self._mapped is None:
             os.ftruncate(self.descriptor, beyond)
             os.ftruncate(self.descriptor, self.size)
-            return
-        beyond = -(-beyond // mmap.PAGESIZE) * mmap.PAGESIZE
-        if self.size > beyond:
+        elif self.size > (beyond := -(-beyond // mmap.PAGESIZE) * mmap.PAGESIZE):
             self._mapped.madvise(mmap.MADV_REMOVE, beyond, self.size - beyond)
-
-
-# --- what a process takes, and may take -----------------------------------------------------------
 
 
 def memory_of(process: int | str = "self") -> tuple[int, int] | None:
@@ -85,22 +78,21 @@ def memory_of(process: int | str = "self") -> tuple[int, int] | None:
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """Let this process have so many more bytes of addresses for a block, where the system counts them.
+    """Let this process have that many more bytes of addresses for a block, where the system counts them.
 
     What goes beyond is a MemoryError.
     """
     import resource
 
     before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
-    if used is None:
-        yield
-        return
-    with suppress(OSError, ValueError):  # a system that has the limit's name alone
-        _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
     try:
+        if used is not None:
+            with suppress(OSError, ValueError):  # a system that has the limit's name alone
+                _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        if used is not None:
+            resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def limit_cpu(seconds: int) -> None:

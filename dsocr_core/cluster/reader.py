@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import dask
 import distributed  # noqa: F401 - its defaults are in Dask's configuration then
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
+from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.reading.records import result_from_jsonable
@@ -196,7 +197,8 @@ class _Process:
         """Words for its end."""
         self._ended_for: str | None = None
         self._heard = time.monotonic()
-        self._child = Child(module_command(job.module), module_environment(child_environment()), talks=True)
+        command = [sys.executable, "-m", job.module]
+        self._child = Child(command, module_environment(child_environment()), talks=True)
         threading.Thread(target=self._serve, daemon=True).start()
         about = {"settings": dict(job.settings), "batch": job.batch, "folder": str(folder)}
         self.send([json.dumps(about)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dsocr_core.base.child import Child, module_command, module_environment
+from dsocr_core.base.child import Child, module_environment
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.vendor.protocol import FILES, Message, decode, encode
 
@@ -20,7 +20,7 @@ class WorkerProcess(Child):
         self._directory = Temporary("vendor")
         self.files = Path(self._directory.name) / FILES
         """Directory for the vendor's files of a page; removed with the worker."""
-        command = module_command("dsocr_core.vendor.worker", self._directory.name, interpreter=interpreter)
+        command = [interpreter, "-m", "dsocr_core.vendor.worker", self._directory.name]
         super().__init__(command, _environment(Path(self._directory.name)), talks=True)
 
     def tell(self, message: Message) -> None:

@@ -125,7 +125,7 @@ class OwnOrigin:
     def __init__(self, app: ASGIApp) -> None:
         self._app = OwnAddress(
             app,
-            lambda _: config.get_option("server.allowedHosts") or ["*"],
+            lambda: config.get_option("server.allowedHosts") or ["*"],
             lambda: config.get_option("server.corsAllowedOrigins"),
         )
 
