@@ -71,7 +71,7 @@ def _listed(
     compared: ComparedOutputs, differing: Sequence[str], names: Sequence[str], run_id: str | None
 ) -> Listed:
     """Outcome of two outputs, as it is printed."""
-    from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
+    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
 
     figures = ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
     values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
@@ -81,7 +81,7 @@ def _listed(
         "settings_that_differ": list(differing),
         "run_id": run_id,
     }  # fmt: skip
-    table = PageTable("Page", *CompareReport.columns, words="Why")
+    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
     for row in compared.worst[:SHOWN]:
         boxes = {side: row[f"boxes_{side}"] for side in SIDES}
         table.add_row(Name(row["page"]), *parity_cells(dict(row, boxes=boxes, margins=None, causes=[])))

@@ -118,9 +118,9 @@ def written(file: str, content: str) -> str:
 
 def _listed(values: dict[str, Any]) -> Listed:
     """The review's document, as it is printed."""
-    from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
+    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
 
-    table = PageTable("Page", *CompareReport.columns, words="Why")
+    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
     for row in rows[:SHOWN]:
         table.add_row(Name(row["image"]), *parity_cells(row))

@@ -5,18 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
@@ -25,58 +17,48 @@ from dsocr_core.reading.records import Observer
 
 
 class Progress:
-    """Hears how many pages there are, how many are over, and what is read; this one says nothing of it."""
+    """Counts the pages of a run; `say` hears what is read, and the share that is over."""
+
+    def __init__(self, say: Callable[[str, float], None] | None = None) -> None:
+        self._say = say
+        self.count, self.over = 1, 0
 
     def start(self, count: int) -> None:
         """The pages are counted."""
+        self.count = count
+        self._show()
 
     def advance(self) -> None:
         """A page is over."""
+        self.over += 1
+        self._show()
 
     def skip(self) -> None:
-        """A page was read by an earlier run."""
+        """A page was read by an earlier run: one less to do, so that the speed is that of the work."""
+        self.count -= 1
+        self._show()
 
     def observer(self, work: str) -> Observer:
         """Give the observer of `work`, a page's name and its backend's."""
-        return Observer()
+        return _StageNames(lambda words: self._show(f"{work} {words}"))
 
-
-class Listener(Progress):
-    """Says what is read, and the share that is over."""
-
-    def __init__(self, say: Callable[[str, float], None]) -> None:
-        self._say = say
-        self._count, self._over = 1, 0
-
-    def start(self, count: int) -> None:
-        self._count = max(count, 1)
-
-    def advance(self) -> None:
-        self._over += 1
-
-    def observer(self, work: str) -> Observer:
-        words = f"page {self._over + 1:,} of {self._count:,}, {work}"
-        share = self._over / self._count
-        return _StageName(lambda stage: self._say(f"{words} {stage}", share))
+    def _show(self, words: str = "") -> None:
+        if self._say and words:
+            count = max(self.count, 1)
+            self._say(f"page {self.over + 1:,} of {count:,}, {words}", self.over / count)
 
 
 class ProgressBar(Progress):
     """A bar on a terminal, one for all pages; silent elsewhere."""
 
     def __init__(self, console: Console) -> None:
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            _PagesPerSecond(Column(no_wrap=True)),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
+        super().__init__()
+        self._bar = bars.Progress(
+            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn(),
+            _PagesPerSecond(Column(no_wrap=True)), bars.TimeElapsedColumn(), bars.TimeRemainingColumn(),
+            console=console, transient=True, disable=not sys.stderr.isatty(),
+        )  # fmt: skip
         self._task = self._bar.add_task("pages", total=None)
-        self._left = 0
 
     def __enter__(self) -> ProgressBar:
         self._bar.start()
@@ -87,30 +69,19 @@ class ProgressBar(Progress):
     ) -> None:
         self._bar.stop()
 
-    def start(self, count: int) -> None:
-        self._left = count
-        self._bar.update(self._task, total=count)
-
-    def advance(self) -> None:
-        self._bar.advance(self._task)
-
-    def skip(self) -> None:
-        """One less to do, so that the speed is that of the work."""
-        self._left -= 1
-        self._bar.update(self._task, total=self._left)
-
-    def observer(self, work: str) -> Observer:
-        return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))
+    def _show(self, words: str = "") -> None:
+        named: dict[str, Any] = {"description": words} if words else {}
+        self._bar.update(self._task, total=self.count, completed=self.over, **named)
 
 
-class _PagesPerSecond(ProgressColumn):
-    def render(self, task: Task) -> Text:
+class _PagesPerSecond(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:.3g} pages/s", style="progress.data.speed")
 
 
-class _StageName(Observer):
-    """Shows which stage of which page runs."""
+class _StageNames(Observer):
+    """Shows which stage of a page runs."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show

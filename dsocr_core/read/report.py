@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import zip_longest
 from tempfile import TemporaryFile
 from typing import Any, TextIO
@@ -22,48 +22,52 @@ from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
 from dsocr_core.reading.margins import Ties
-from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import Comparison, to_document
-from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, reproduced
+from dsocr_core.reading.parity_records import (
+    NOT_KNOWN,
+    VERDICTS,
+    Cause,
+    Difference,
+    Verdict,
+    passes,
+    reproduced,
+)
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
 from dsocr_core.runs.texts import UnmatchedTexts
 
 PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
+PARITY_COLUMNS: Sequence[str] = ("Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
-Cells = list[RenderableType]
+Pairs = Sequence[Comparison]
 
 
 def report_of(backends: Sequence[BackendName], spans: int = 0) -> Report:
     """An empty report of A, of A and B, or of A and several B; `spans` of each and page are shown."""
-    kind = (RunReport, CompareReport, SeveralReport)[min(len(backends), 3) - 1]
+    kind = (RunReport, Report, SeveralReport)[min(len(backends), 3) - 1]
     return kind(tuple(backends), spans)
 
 
 class Report:
-    """Outcome of all pages. In memory are figures and the table's first pages; the rows of the JSON document
-    are in a temporary file.
+    """Outcome of all pages; this one of A and B. In memory are figures and the table's first pages; the rows
+    of the JSON document are in a temporary file.
     """
 
-    columns: Sequence[str] = ()
+    columns = PARITY_COLUMNS
 
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
         self.backends, self._spans = backends, spans
         self.pages = self.passed = self.stopped = self.failed = self.skipped = 0
         """`stopped` pages of a run without comparison ended at the token limit: what they show is a part.
         `skipped` pages were done before."""
-        self.read = self.boxes = 0
-        """Pages that A read, and the blocks it found on them."""
+        self.read = self.boxes = 0  # pages that A read, and the blocks it found on them
         self.left_over: Mapping[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
-        self.run_ids: Sequence[str | None] = ()
-        """Ids of the runs of the history that hold the pages, by B."""
-        self.ties = Ties()
-        self.drafts = Given()
-        """Gains of the drafts of all sides."""
+        self.run_ids: Sequence[str | None] = ()  # of the runs of the history that hold the pages, by B
+        self.ties, self.drafts = Ties(), Given()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._cells: list[Cells] = []
+        self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
 
     def add(self, outcome: PageOutcome) -> None:
@@ -74,24 +78,27 @@ class Report:
             error = outcome.page.error if isinstance(outcome.page, PageFailed) else None
             self.take(outcome.page.source, outcome.comparisons, error)
 
-    def take(self, source: str, comparisons: Sequence[Comparison], error: str | None = None) -> None:
+    def take(self, source: str, comparisons: Pairs, error: str | None = None) -> None:
         """Add a page of that name; `error` says why no backend could read it."""
-        of_sides = _errors(self.backends, comparisons)
-        words = [error] if error else [f"{name}: {why}" for name, why in of_sides.items()]
-        results = _results(comparisons)
+        results, failed = _results(comparisons), [error] if error else []
+        for number, comparison in enumerate(comparisons, start=1):
+            for side, why in comparison.errors.items():
+                words = f"{self.backends[0 if side == 'a' else number]}: {why}"
+                failed += [words] if words not in failed else []
         self.pages += 1
         if a := next((each.a for each in comparisons if each.a), None):
             self.read += 1
             self.boxes += len(a.blocks)
         for result in results:
             self.drafts.add(result.environment)
-        self._count(comparisons, failed=bool(words))
-        self._rows.write(json_line(self._row(source, comparisons, "; ".join(words) or None)) + "\n")
+        self._count(comparisons, bool(failed))
+        row = {"image": source} | self._row(comparisons, "; ".join(failed) or None)
+        self._rows.write(json_line(row) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append([Name(source), *self._page_cells(comparisons, "; ".join(words))])
+            self._cells.append([Name(source), *self._page_cells(comparisons, row)])
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
-            self._lines += [Text(f"{source}: {each}", style="red") for each in words]
-            self._lines += _lines(source, results, self._spans) if not words else []
+            self._lines += [Text(f"{source}: {each}", style="red") for each in failed]
+            self._lines += [] if failed else _lines(source, results, self._spans)
 
     def write_json(self, stream: TextIO) -> None:
         """The JSON document of `--json`, a row at a time."""
@@ -121,26 +128,51 @@ class Report:
         self._print_totals(console)
 
     def explain(self, causes: Mapping[str, str]) -> None:
-        """Take causes that were reproduced, by page; only a comparison of two has room for them."""
+        """Put causes that were reproduced, by page, into the rows and the table of a comparison of two."""
+        self._rows.seek(0)
+        rows = [*map(json.loads, self._rows)]
+        self._rows.seek(0)
+        for row, cells in zip_longest(rows, self._cells):
+            if (words := causes.get(row["image"])) and len(self.backends) == 2:
+                found = [Cause(each["cause"], each["words"]) for each in row["causes"]]
+                row["causes"] = [each.document() for each in reproduced(found, words)]
+                if row["margins"] and row["margins"]["tie"] and row["input_parity"] is not False:
+                    self.ties.ties -= 1
+                    self.ties.other_settings += 1
+                if cells:
+                    cells[1:] = parity_cells(row)
+            self._rows.write(json_line(row) + "\n")
+        self._rows.truncate()
 
-    # --- what the kinds have for themselves -----------------------------------------------------
+    # --- of A and B -----------------------------------------------------------------------------
 
-    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
-        raise NotImplementedError
+    def _count(self, comparisons: Pairs, failed: bool) -> None:
+        passed = not failed and all(passes(each.verdict) for each in comparisons)
+        self.passed += passed
+        self.failed += not passed
+        self.ties.add(next((each.report for each in comparisons), None))
 
-    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
+        # A page that could not be opened has only failed.
+        parity = to_document(None, [Difference("failed", error or "")])
+        for each in comparisons:
+            parity = to_document(each.report, each.differences)
+        return {**parity, **_figures(comparisons), "error": error}
 
-    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
         """The page's cells after its name, by `columns`."""
-        raise NotImplementedError
+        return parity_cells(row)
 
     def _totals(self) -> dict[str, Any]:
         counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
-        return counts | {"drafts": self.drafts.document()}
+        return counts | {"drafts": self.drafts.document(), "ties": self.ties.document()}
 
     def _print_words(self, console: Console) -> None:
         """Print what follows the pages."""
+        console.print(PARITY_WORDS)
+        console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
+        if finding := self.ties.finding:
+            console.print(Text(finding))
 
     def _print_totals(self, console: Console) -> None:
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
@@ -153,24 +185,19 @@ class RunReport(Report):
 
     columns = ("Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
 
-    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
+    def _count(self, comparisons: Pairs, failed: bool) -> None:
         stopped = not failed and any(each.finish_reason == "length" for each in _results(comparisons))
         self.failed += failed
         self.stopped += stopped
         self.passed += not (failed or stopped)
 
-    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
         result = next(iter(_results(comparisons)), None)
-        return {
-            "image": source,
-            "text_raw": result.text_raw if result else None,
-            "tokens": result.new_tokens if result else None,
-            "finish_reason": result.finish_reason if result else None,
-            **_figures(comparisons),
-            "error": error,
-        }
+        names = {"text_raw": "text_raw", "tokens": "new_tokens", "finish_reason": "finish_reason"}
+        values = {name: getattr(result, attribute, None) for name, attribute in names.items()}
+        return {**values, **_figures(comparisons), "error": error}
 
-    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
         for result in _results(comparisons):
             tokens, decode_ms = result.new_tokens, result.milliseconds(Stage.DECODE)
             end = result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN))
@@ -186,81 +213,12 @@ class RunReport(Report):
         return ["-"] * len(self.columns)
 
     def _totals(self) -> dict[str, Any]:
-        return super()._totals() | {"stopped_at_limit": self.stopped}
-
-
-class CompareReport(Report):
-    """Pages of A and B."""
-
-    columns = ("Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
-
-    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
-        passed = not failed and all(passes(each.verdict) for each in comparisons)
-        self.passed += passed
-        self.failed += not passed
-        self.ties.add(next((each.report for each in comparisons), None))
-
-    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
-        return {"image": source, **_parity(comparisons, error), **_figures(comparisons), "error": error}
-
-    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
-        return parity_cells(_parity(comparisons, error))
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """Put causes that were reproduced, by page, into the rows and the table."""
-        self._rows.seek(0)
-        rows = [*map(json.loads, self._rows)]
-        self._rows.seek(0)
-        for row, cells in zip_longest(rows, self._cells):
-            if words := causes.get(row["image"]):
-                found = [Cause(each["cause"], each["words"]) for each in row["causes"]]
-                row["causes"] = [each.document() for each in reproduced(found, words)]
-                if row["margins"] and row["margins"]["tie"] and row["input_parity"] is not False:
-                    self.ties.ties -= 1
-                    self.ties.other_settings += 1
-                if cells:
-                    cells[1:] = parity_cells(row)
-            self._rows.write(json_line(row) + "\n")
-        self._rows.truncate()
-
-    def _totals(self) -> dict[str, Any]:
-        return super()._totals() | {"ties": self.ties.document()}
+        totals = super()._totals()
+        del totals["ties"]
+        return totals | {"stopped_at_limit": self.stopped}
 
     def _print_words(self, console: Console) -> None:
-        console.print(PARITY_WORDS)
-        console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
-        if finding := self.ties.finding:
-            console.print(Text(finding))
-
-
-@dataclass
-class _Against:
-    """Outcome of one B."""
-
-    verdicts: Counter[str] = field(default_factory=Counter)
-    error_rates: list[float] = field(default_factory=list)
-    tokens_equal: int = 0
-    tokens_known: int = 0
-
-    def add(self, comparison: Comparison | None) -> None:
-        self.verdicts[comparison.verdict if comparison else "not_comparable"] += 1
-        if comparison is not None and (report := comparison.report) is not None:
-            self.error_rates.append(report.character_error_rate)
-            self.tokens_known += report.tokens_equal is not None
-            self.tokens_equal += report.tokens_equal is True
-
-    @property
-    def failed(self) -> int:
-        return sum(self.verdicts[verdict] for verdict in VERDICTS if not passes(verdict))
-
-    def document(self) -> dict[str, Any]:
-        rates = self.error_rates
-        return {
-            "verdicts": {verdict: self.verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": sum(rates) / len(rates) if rates else None,
-            "tokens_equal": self.tokens_equal if self.tokens_known else None,
-            "failed": self.failed,
-        }
+        pass
 
 
 class SeveralReport(Report):
@@ -269,55 +227,74 @@ class SeveralReport(Report):
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
         super().__init__(backends, 0)
         self.columns = backends[1:]
-        self.against = {name: _Against() for name in backends[1:]}
+        self._verdicts: dict[BackendName, Counter[str]] = {name: Counter() for name in self.columns}
+        self._compared: dict[BackendName, list[tuple[float, bool | None]]] = {
+            name: [] for name in self.columns
+        }
+        """Of each B the error rate of each compared page, and whether its tokens are equal."""
 
-    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
-        for number, against in enumerate(self.against.values()):
-            against.add(comparisons[number] if comparisons else None)
-        self.failed = sum(against.failed for against in self.against.values())
+    def _count(self, comparisons: Pairs, failed: bool) -> None:
+        for name, comparison in zip_longest(self.columns, comparisons):
+            verdict: Verdict = comparison.verdict if comparison else "not_comparable"
+            self._verdicts[name][verdict] += 1
+            self.failed += not passes(verdict)
+            if comparison and (report := comparison.report):
+                self._compared[name].append((report.character_error_rate, report.tokens_equal))
 
-    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
         documents = (to_document(each.report, each.differences) for each in comparisons)
-        against = dict(zip(self.against, documents, strict=False))
-        return {"image": source, "error": None if comparisons else error, "against": against}
+        against = dict(zip(self.columns, documents, strict=False))
+        return {"error": None if comparisons else error, "against": against}
 
-    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
         if not comparisons:
             return [Text("error", style="red") for _ in self.columns]
         return [verdict_text(each.verdict) for each in comparisons]
 
+    def _against(self, name: BackendName) -> dict[str, Any]:
+        """Outcome of one B."""
+        figures, verdicts = self._compared[name], self._verdicts[name]
+        known = [equal for _, equal in figures if equal is not None]
+        return {
+            "name": name,
+            "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": sum(rate for rate, _ in figures) / len(figures) if figures else None,
+            "tokens_equal": sum(known) if known else None,
+            "failed": sum(verdicts[verdict] for verdict in VERDICTS if not passes(verdict)),
+        }
+
     def _totals(self) -> dict[str, Any]:
-        ids = (*self.run_ids, *[None] * len(self.against))
+        ids = (*self.run_ids, *[None] * len(self.columns))
         backends = [
-            {"name": name} | against.document() | {"run_id": run_id}
-            for (name, against), run_id in zip(self.against.items(), ids, strict=False)
+            self._against(name) | {"run_id": run_id} for name, run_id in zip(self.columns, ids, strict=False)
         ]
         return {"a": self.backends[0], "backends": backends}
 
+    def _print_words(self, console: Console) -> None:
+        pass
+
     def _print_totals(self, console: Console) -> None:
-        table = PageTable(f"Against {self.backends[0]}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
-        for name, against in self.against.items():
-            row = against.document()
-            rate, equal, pages = row["character_error_rate"], row["tokens_equal"], against.verdicts.total()
+        # Short for `VERDICTS`: all columns fit into 80.
+        columns = ("Identical", "Within", "Differs", "Failed", "CER", "Tokens equal")
+        table = PageTable(f"Against {self.backends[0]}", *columns)
+        for name in self.columns:
+            row = self._against(name)
+            rate, equal = row["character_error_rate"], row["tokens_equal"]
+            tokens = NOT_KNOWN if equal is None else f"{equal} / {self.pages}"
             counts = map(str, row["verdicts"].values())
-            shown = "-" if rate is None else f"{rate:.2%}"
-            table.add_row(Name(name), *counts, shown, NOT_KNOWN if equal is None else f"{equal} / {pages}")
+            table.add_row(Name(name), *counts, "-" if rate is None else f"{rate:.2%}", tokens)
         console.print(table)
-
-
-_VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
-"""Short for `VERDICTS`: all columns fit into 80."""
 
 
 # --- one page -------------------------------------------------------------------------------------
 
 
-def parity_cells(row: Mapping[str, Any]) -> Cells:
-    """The cells of `CompareReport.columns` from a page's `to_document`, whatever it was compared for."""
+def parity_cells(row: Mapping[str, Any]) -> list[RenderableType]:
+    """The cells of `PARITY_COLUMNS` from a page's `to_document`, whatever it was compared for."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
-    causes = [Cause(each["cause"], each["words"]) for each in row["causes"]]
+    causes = [Cause(each["cause"], each["words"]).sentence for each in row["causes"][:1]]
     diverging = "at the end" if first is None else f"from {first}{tie}"
     return [
         verdict_text(row["verdict"]),
@@ -325,24 +302,8 @@ def parity_cells(row: Mapping[str, Any]) -> Cells:
         percent(row["max_coordinate_difference_percent"], "-"),
         "-" if rate is None else f"{rate:.1%}",
         NOT_KNOWN if equal is None else "equal" if equal else diverging,
-        Text("; ".join([*row["reasons"], *(each.sentence for each in causes[:1])])),
+        Text("; ".join([*row["reasons"], *causes])),
     ]
-
-
-def _parity(comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
-    """The figures of a page and its differences; a page that could not be opened has only failed."""
-    for each in comparisons:
-        return to_document(each.report, each.differences)
-    return to_document(None, [Difference("failed", error or "")])
-
-
-def _errors(backends: Sequence[BackendName], comparisons: Iterable[Comparison]) -> dict[BackendName, str]:
-    """By backend why it has no result."""
-    found: dict[BackendName, str] = {}
-    for number, comparison in enumerate(comparisons, start=1):
-        for side, error in comparison.errors.items():
-            found[backends[0 if side == "a" else number]] = error
-    return found
 
 
 def _results(comparisons: Iterable[Comparison]) -> list[OcrResult]:
@@ -351,7 +312,7 @@ def _results(comparisons: Iterable[Comparison]) -> list[OcrResult]:
     return [*found.values()]
 
 
-def _figures(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _figures(comparisons: Pairs) -> dict[str, Any]:
     """By backend its times, its compression and what `infer` returns, where these were asked for; notes."""
     results = _results(comparisons)
     counted = [(result.backend, figures) for result in results if (figures := compression(result))]
@@ -361,9 +322,7 @@ def _figures(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             for result in results
         },
         "compression": {name: asdict(figures) | {"ratio": figures.ratio} for name, figures in counted},
-        "returned": {
-            result.backend: clean_text(result.text_raw) for result in results if result.request.eval_mode
-        },
+        "returned": {each.backend: clean_text(each.text_raw) for each in results if each.request.eval_mode},
         "notes": [note for result in results for note in _notes(result)],
     }
 
@@ -377,19 +336,12 @@ def _notes(result: OcrResult) -> list[str]:
 
 def _lines(source: str, results: Sequence[OcrResult], spans: int) -> list[Text]:
     """The first spans of each backend, its compression and what was odd."""
-    lines = [
-        Text(f"{source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
-        for result in results
-        for span in result.blocks[:spans]
-    ]
-    lines += [
-        Text(f"{source} {result.backend}: {figures}")
-        for result in results
-        if (figures := compression(result))
-    ]
+    lines = []
+    for result in results:
+        for span in result.blocks[:spans]:
+            boxes = " ".join(str([int(value) for value in box]) for box in span.boxes) or span.malformed
+            words = f"{source} {result.backend}: {span.label} {boxes} {' '.join(span.text.split())[:60]}"
+            lines.append(Text(words, overflow="ellipsis", no_wrap=True))
+    counted = [(result.backend, figures) for result in results if (figures := compression(result))]
+    lines += [Text(f"{source} {name}: {figures}") for name, figures in counted]
     return lines + [Text(f"{source} {note}", style="yellow") for each in results for note in _notes(each)]
-
-
-def _span_text(span: Span) -> str:
-    boxes = " ".join(str([int(value) for value in box]) for box in span.boxes)
-    return f"{span.label} {boxes or span.malformed} {' '.join(span.text.split())[:60]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dsocr_core.base.formatting import plural, speed_ratio
@@ -12,9 +12,8 @@ from dsocr_core.reading.margins import count_ties
 from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.queue import DECISIONS, Given, decision, outcome, rejected
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
-from dsocr_core.review.verdicts import Judgement
+from dsocr_core.review.verdicts import DECISIONS, Given, Judgement, decision, outcome, rejected
 from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL
 
 
@@ -48,7 +47,14 @@ def document(review: Review) -> dict[str, Any]:
         "rejected": sum(rejected(page.name, given) for page in review.pages),
         "kinds": {kind: kinds[kind] for kind in KINDS if kinds[kind]},
         "verdicts": {word: decisions[word] for word in DECISIONS} | {"reviewers": reviewers},
-        "stages": [_stage(row) for row in review.stages().to_dict("records")],
+        "stages": [
+            # What is not a number is null.
+            {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in row.items()
+            }
+            for row in review.stages().to_dict("records")
+        ],
         "settings": review.settings().to_dict("records"),
         "pages": [page_row(page, given, comments.get(page.name, ())) for page in review.pages],
     }
@@ -63,15 +69,13 @@ def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> d
         "kinds": list(page.kinds),
         "decision": decision(page.name, given),
         "reviews": {
-            reviewer: {"verdict": row.verdict, "label": row.label} | _comment(row)
+            reviewer: {name: getattr(row, name) for name in ("verdict", "label", "comment", "time")}
             for reviewer, row in sorted(given.get(page.name, {}).items())
         },
-        "comments": [{"reviewer": row.reviewer} | _comment(row) for row in comments],
+        "comments": [
+            {name: getattr(row, name) for name in ("reviewer", "comment", "time")} for row in comments
+        ],
     }
-
-
-def _comment(row: Judgement) -> dict[str, Any]:
-    return {"comment": row.comment, "time": row.time}
 
 
 def headline(review: Review) -> str:
@@ -82,17 +86,10 @@ def headline(review: Review) -> str:
     result = "none fails" if not failed else f"{failed} fail{'s' * (failed == 1)}"
     pages = f"{differ} of {plural(count, 'page')} changed"
     compared = f"{pages}, {result}" if count else "no page is in both runs"
-    alone = one_run_words(review.pages)
-    return f"{speed_words(review)}, {compared}{f'; {alone}' if alone else ''}"
-
-
-def one_run_words(pages: Iterable[PageReview], noun: bool = True) -> str:
-    """Pages that only one run has: "11 pages only in A, 1 page only in B"; empty without one."""
-    missing = Counter(page.names.index(None) for page in pages if page.in_one_run)
+    missing = Counter(page.names.index(None) for page in review.pages if page.in_one_run)
     sides = (("A", missing[1]), ("B", missing[0]))
-    return ", ".join(
-        f"{plural(count, 'page') if noun else f'{count:,}'} only in {side}" for side, count in sides if count
-    )
+    alone = ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in sides if count)
+    return f"{speed_words(review)}, {compared}{f'; {alone}' if alone else ''}"
 
 
 def speed_words(review: Review) -> str:
@@ -117,12 +114,4 @@ def _side(side: Side) -> dict[str, Any]:
         "backend": side.backend,
         "command": side.record.command,
         **{name: run_fact(side, name) for name in RUN_FACTS},
-    }
-
-
-def _stage(row: dict[Any, Any]) -> dict[str, Any]:
-    """A row of `Review.stages`; what is not a number is null."""
-    return {
-        str(name): None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
     }

@@ -7,8 +7,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.queue import DISAGREEMENT, Given, decision, outcome
 from dsocr_core.review.review import Review
+from dsocr_core.review.verdicts import DISAGREEMENT, Given, decision, outcome
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST_WORDS = 100

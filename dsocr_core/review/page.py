@@ -11,7 +11,6 @@ from dsocr_core.reading.parity_records import (
     BoxPair,
     Cause,
     Difference,
-    InputLine,
     Kind,
     ParityReport,
     Verdict,
@@ -77,15 +76,10 @@ class PageReview:
     @property
     def reasons(self) -> tuple[str, ...]:
         """The differences as one sentence a kind."""
-        return tuple(sentences(self.differences))
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """(width, height) in pixels, None where no side recorded it."""
-        return self.size_of(0)
+        return sentences(self.differences)
 
     def size_of(self, sheet: int) -> tuple[int, int] | None:
-        """The same of one of several pages of a prompt."""
+        """(width, height) in pixels of a page of the prompt, None where no side recorded it."""
         sizes = (side.sizes[sheet] for side in self.sides if sheet < len(side.sizes))
         return next((size for size in sizes if all(size)), None)
 
@@ -102,11 +96,6 @@ class PageReview:
     @property
     def pairs(self) -> tuple[BoxPair, ...]:
         return self.report.pairs if self.report else ()
-
-    @property
-    def inputs(self) -> tuple[InputLine, ...]:
-        """Input parity, line by line; empty without a comparison."""
-        return self.report.inputs if self.report else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

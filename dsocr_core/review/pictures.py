@@ -126,13 +126,6 @@ def _key(path: Path) -> str:
         return "none"
 
 
-def page_image(picture: PagePicture, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image.Image:
-    """The picture as RGB, EXIF applied, in the page's size. Raises DsocrError when it cannot be read."""
-    image = load_image(picture.path, max_pixels)
-    size = (picture.width, picture.height)
-    return image if image.size == size or size[0] * size[1] > max_pixels else image.resize(size)
-
-
 def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
 
@@ -140,7 +133,7 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     B's dashed where they differ. On an empty sheet when there is no picture. Raises DsocrError when the
     picture cannot be read.
     """
-    width, height = (picture.width, picture.height) if picture else page.size or (SCALE, SCALE)
+    width, height = (picture.width, picture.height) if picture else page.size_of(0) or (SCALE, SCALE)
     scale = min(1.0, side / max(width, height))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
     image = Image.new("RGB", small, "white")

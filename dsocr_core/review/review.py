@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 import pandas as pd
 
@@ -13,10 +14,9 @@ from dsocr_core.page.documents import natural_key
 from dsocr_core.reading.parity import Comparison, first_difference, with_page_size
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR
-from dsocr_core.review.keys import ReviewError, parse_key, review_key
+from dsocr_core.review.keys import ReviewError, review_key
 from dsocr_core.review.page import Names, PageReview, page_review
-from dsocr_core.review.pairing import pair_pages
-from dsocr_core.review.pictures import PagePicture, find_picture, page_image
+from dsocr_core.review.pictures import PagePicture, find_picture
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
@@ -25,16 +25,11 @@ from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.storage import StorageError
 
-__all__ = [
-    "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
-]  # fmt: skip
-
 _CAUSE = "cause"
 """Kind of annotation: the cause that was reproduced of a page, under the key of its review."""
-_MOST_WORDS = 500
-_CACHED = 32
+_MOST_WORDS, _CACHED = 500, 32
 _AT_ONCE = 64
-"""Diverging pages whose steps are held at a time."""
+"""Diverging pages whose steps are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +53,12 @@ class Review:
     def __init__(
         self, history: History, a: Side, b: Side, key: str, pages: Iterable[PageReview], tolerance: Tolerance
     ) -> None:
-        self.history, self.a, self.b = history, a, b
-        self.key = key
-        """Names the review in addresses and in the rows of verdicts, see `review_key`."""
-        self.tolerance = tolerance
-        order = sorted(pages, key=lambda page: (-page.score, natural_key(page.name)))
-        self.pages: tuple[PageReview, ...] = tuple(order)
-        """Worst first."""
+        """`key` names the review in addresses and in the rows of verdicts, see `review_key`."""
+        self.history, self.a, self.b, self.key, self.tolerance = history, a, b, key, tolerance
+        worst_first = sorted(pages, key=lambda page: (-page.score, natural_key(page.name)))
+        self.pages: tuple[PageReview, ...] = tuple(worst_first)
         self.verdicts = Verdicts(history, key, a.record.id)
-        self._pages = {page.name: page for page in order}
+        self._pages = {page.name: page for page in self.pages}
         self._cached_detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
         self._cached_picture: Callable[[str, int], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
@@ -81,10 +73,9 @@ class Review:
         """This review with causes that were reproduced, by page, the words of each. The history has them for
         later reviews, where it can be written.
         """
-        run = self.a.record.id
         rows = [(page, self.key, words) for page, words in causes.items()]
         with contextlib.suppress(StorageError):
-            self.history.annotate_all(run, _CAUSE, rows)
+            self.history.annotate_all(self.a.record.id, _CAUSE, rows)
         pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
         return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
 
@@ -118,8 +109,6 @@ class Review:
         frame = pd.DataFrame(rows, columns=["section", "name", "a", "b"], dtype=object)
         return frame.assign(equal=[not differ(*key, (a.get(key), b.get(key))) for key in keys])
 
-    # --- made on demand -------------------------------------------------------------------------
-
     def _detail(self, name: str) -> Comparison:
         page = self.page(name)
         comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
@@ -134,21 +123,20 @@ class Review:
         return find_picture(self.history, self.page(name), (self.a.run, self.b.run), sheet)
 
 
+# --- facts of the sides ---------------------------------------------------------------------------
+
 _SECTIONS = ("run", "settings", "environment", "versions")
 RUN_FACTS = ("id", "created", "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
               "git_commit", "git_dirty", "profiled")  # fmt: skip
 
 
-_OF_OUR_BACKEND = ("engine", "dtype", "attention")
-
-
 def run_fact(side: Side, name: str) -> str | bool | None:
-    """A fact of the side's run. What a record says of one backend does not hold for the other beside it."""
+    """A fact of the side's run. What a record says of one backend does not hold for the run's other one."""
     record = side.record
     if name in side.used:
         return side.used[name]
     described = side.backend in (None, described_backend(record.backends))
-    if name in _OF_OUR_BACKEND and not described:
+    if name in ("engine", "dtype", "attention") and not described:
         own = record.environment.get(side.backend or "")
         value = own.get(name) if isinstance(own, dict) else None
         return value if isinstance(value, str) else None
@@ -196,8 +184,8 @@ def open_review(
     Of two runs our engine is taken where the run has one, else its only backend, unless named. B is the
     reference. Pages are paired by name, then by content of the image, then by name without suffix; an output
     folder of the vendor, one page under another name, is paired with the only page that is left. Without a
-    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it; `watch` is
-    told after each how many are, and of how many. Raises ReviewError or HistoryError.
+    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it; `watch` hears
+    after each how many are, and of how many. Raises ReviewError or HistoryError.
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
@@ -206,76 +194,38 @@ def open_review(
     one_run = run_a == run_b
     second = found[1][1:] if one_run and len(found[1]) > 1 else found[1]
     first_ones = next(iter(found[0]), None), next(iter(second), None)
-    backends = _chosen_backends(found, (run_a, run_b), (backend_a, backend_b), first_ones)
-    alike = backends[0] == backends[1]
-    a, b = (
-        Side(
-            record,
-            backend,
-            (backend or "") if one_run else record.id if alike or not backend else f"{record.id} {backend}",
-            _used(read[record.id], backend),
+    named = [backend_a, backend_b]
+    for record, there, backend in zip(records, found, named, strict=True):
+        if not there:
+            raise ReviewError(f"run {record.id} has no recorded page: there is nothing to review")
+        if backend is not None and backend not in there:
+            listed = ", ".join(each or "(unnamed)" for each in there)
+            raise ReviewError(f"run {record.id} has no backend '{backend[:40]}'; it has {listed}")
+    backends = [first if name is None else name for name, first in zip(named, first_ones, strict=True)]
+    if one_run and backends[0] == backends[1]:
+        raise ReviewError(
+            f"run {run_a} has only the backend {found[0][0] or '(unnamed)'}: give a second run to compare it "
+            "with, or record two backends (compare --save)"
         )
-        for record, backend in zip(records, backends, strict=True)
-    )
-    folder = "vendor" in (records[0].source, records[1].source)
-    named = pair_pages((read[run_a], backends[0]), (read[run_b], backends[1]), folder)
+    sides = []
+    for record, backend in zip(records, backends, strict=True):
+        alone = backends[0] == backends[1] or not backend
+        name = (backend or "") if one_run else record.id if alone else f"{record.id} {backend}"
+        sides.append(Side(record, backend, name, _used(read[record.id], backend)))
+    names = _pairs(sides, read)
     tolerance = tolerance or tolerance_of(records[0])
     pages = list[PageReview]()
-    for page in _pages(history, a, b, named, read, tolerance):
+    for page in _pages(history, sides, names, read, tolerance):
         pages.append(page)
-        watch(len(pages), len(named))
-    shown = [
-        backend if backend != standard else None
-        for backend, standard in zip(backends, first_ones, strict=True)
-    ]
+        watch(len(pages), len(names))
+    shown = [None if each == first else each for each, first in zip(backends, first_ones, strict=True)]
     key = review_key(run_a, run_b, *shown)
-    return Review(history, a, b, key, _explained(history, a, key, pages), tolerance)
-
-
-def _explained(history: History, a: Side, key: str, pages: Iterable[PageReview]) -> list[PageReview]:
-    """The pages with the causes that were reproduced for this review before."""
-    rows = history.query("annotations", run_id=a.record.id, kind=_CAUSE)[0].to_dict("records")
+    rows = history.query("annotations", run_id=run_a, kind=_CAUSE)[0].to_dict("records")
     causes = {row["page"]: str(row["value"])[:_MOST_WORDS] for row in rows if row["name"] == key}
-    return [
+    explained = [
         page.explained(causes[page.name]) if page.report and page.name in causes else page for page in pages
     ]
-
-
-def _pages(
-    history: History,
-    a: Side,
-    b: Side,
-    named: Sequence[Names],
-    read: Mapping[str, Readings],
-    tolerance: Tolerance,
-) -> Iterator[PageReview]:
-    """Every page judged; the steps of those whose tokens diverge are read first, some pages at a time."""
-
-    def comparison(names: Names, read: Mapping[str, Readings]) -> Comparison:
-        of_a, of_b = (
-            (read[side.record.id], None if name is None else (name, side.backend))
-            for side, name in zip((a, b), names, strict=True)
-        )
-        return compared(of_a, of_b, tolerance)
-
-    diverging: list[tuple[Names, int]] = []
-    for names in named:
-        light = comparison(names, read)
-        tokens = (light.a and light.a.token_ids, light.b and light.b.token_ids)
-        step = None if None in tokens else first_difference(tokens[0] or (), tokens[1] or ())
-        if step is None:
-            yield page_review(names, light)
-        else:
-            diverging.append((names, step))
-    for first in range(0, len(diverging), _AT_ONCE):
-        some = diverging[first : first + _AT_ONCE]
-        wanted: dict[str, dict[str, int]] = {}
-        for both, step in some:
-            for side, name in zip((a, b), both, strict=True):
-                of_run = wanted.setdefault(side.record.id, {})
-                of_run[str(name)] = max(step, of_run.get(str(name), 0))
-        whole = {run: readings(history, run, [*of], of) for run, of in wanted.items()}
-        yield from (page_review(names, comparison(names, whole)) for names, _ in some)
+    return Review(history, sides[0], sides[1], key, explained, tolerance)
 
 
 def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
@@ -290,28 +240,71 @@ def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
     return sorted(found, key=place)
 
 
-def _chosen_backends(
-    found: Sequence[Sequence[str | None]],
-    runs: tuple[str, str],
-    named: tuple[str | None, str | None],
-    first_ones: tuple[str | None, str | None],
-) -> tuple[str | None, str | None]:
-    """The backends of both sides, those that are named or the first ones. Raises ReviewError when there is
-    nothing to compare.
-    """
-    for run, there, backend in zip(runs, found, named, strict=True):
-        if not there:
-            raise ReviewError(f"run {run} has no recorded page: there is nothing to review")
-        if backend is not None and backend not in there:
-            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(there)}")
-    a, b = (first if name is None else name for name, first in zip(named, first_ones, strict=True))
-    if runs[0] == runs[1] and a == b:
-        raise ReviewError(
-            f"run {runs[0]} has only the backend {_listed(found[0])}: give a second run to compare it with, "
-            "or record two backends (compare --save)"
+def _pairs(sides: Sequence[Side], read: Mapping[str, Readings]) -> list[Names]:
+    """Pages of both sides as pairs; those that only one side has last."""
+    left, right = (
+        [page for page, backend in read[side.record.id].requests if backend == side.backend] for side in sides
+    )
+    pairs = list[Names]()
+    NameOf = Callable[[Side, str], str | None]
+
+    def match(name_of: NameOf) -> None:
+        """Pair what is left by a name that one page of each side has."""
+        by_name: list[dict[str, list[str]]] = [{}, {}]
+        for side, pages, found in zip(sides, (left, right), by_name, strict=True):
+            for page in pages:
+                if (name := name_of(side, page)) is not None:
+                    found.setdefault(name, []).append(page)
+        for name, pages in by_name[0].items():
+            if len(pages) == len(by_name[1].get(name, ())) == 1:
+                pairs.append((pages[0], by_name[1][name][0]))
+                left.remove(pages[0])
+                right.remove(by_name[1][name][0])
+
+    def content(side: Side, page: str) -> str | None:
+        file = read[side.record.id].requests[page, side.backend].file
+        return None if file is None else file.sha256
+
+    match(lambda _, page: page)
+    match(content)
+    match(lambda _, page: PurePath(page).stem)
+    if any(side.record.source == "vendor" for side in sides) and len(left) == len(right) == 1:
+        match(lambda *_: "")
+    # A page of B under the name of an unmatched page of A cannot be: equal names were matched first.
+    return [*pairs, *((page, None) for page in left), *((None, page) for page in right)]
+
+
+def _pages(
+    history: History,
+    sides: Sequence[Side],
+    named: Sequence[Names],
+    read: Mapping[str, Readings],
+    tolerance: Tolerance,
+) -> Iterator[PageReview]:
+    """Every page judged; the steps of those whose tokens diverge are read first, some pages at a time."""
+
+    def comparison(names: Names, read: Mapping[str, Readings]) -> Comparison:
+        of_a, of_b = (
+            (read[side.record.id], None if name is None else (name, side.backend))
+            for side, name in zip(sides, names, strict=True)
         )
-    return a, b
+        return compared(of_a, of_b, tolerance)
 
-
-def _listed(backends: Sequence[str | None]) -> str:
-    return ", ".join(backend or "(unnamed)" for backend in backends)
+    diverging: list[tuple[Names, int]] = []
+    for names in named:
+        light = comparison(names, read)
+        tokens = [of.token_ids if of else None for of in (light.a, light.b)]
+        step = first_difference(*tokens)
+        if step is None:
+            yield page_review(names, light)
+        else:
+            diverging.append((names, step))
+    for first in range(0, len(diverging), _AT_ONCE):
+        some = diverging[first : first + _AT_ONCE]
+        wanted: dict[str, dict[str, int]] = {}
+        for both, step in some:
+            for side, name in zip(sides, both, strict=True):
+                of_run = wanted.setdefault(side.record.id, {})
+                of_run[str(name)] = max(step, of_run.get(str(name), 0))
+        whole = {run: readings(history, run, [*of], of) for run, of in wanted.items()}
+        yield from (page_review(names, comparison(names, whole)) for names, _ in some)

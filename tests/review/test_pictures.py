@@ -16,7 +16,7 @@ from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
-from dsocr_core.review.review import open_review, page_image
+from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import PageResults
 from tests.support.made_up_runs import record
@@ -115,8 +115,7 @@ def test_boxes_lie_right_on_a_smaller_picture(history: History, source: Path) ->
     assert picture is not None
     with Image.open(picture.path) as kept:
         assert kept.size == (1998, 1499)
-    whole = page_image(picture)
-    assert whole.size == SIZE
+    whole = Image.open(picture.path).convert("RGB").resize(SIZE)
     page = open_review(history, "run-1").page("page.png")
     # At 999 pixels the block lies in 333..666, 250..500; the vendor's box ends at 600, 450.
     drawn = Image.open(io.BytesIO(overlay(picture, page, 999))).convert("RGB")

@@ -89,7 +89,7 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
     ]
     second = review.page("second.png")
     assert second.causes == ()
-    assert {line.name: line.state for line in second.inputs}["image SHA-256"] == "differs"
+    assert {line.name: line.state for line in second.report.inputs}["image SHA-256"] == "differs"
     # Both results were made by hand with the same pixel hashes: then another file is the same page.
     assert (second.verdict, second.kinds) == ("identical", ())
     write(history, "paired-3", {"a.png": of[0], "b.png": of[1]})
@@ -138,9 +138,9 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     history.refresh()
     review = open_review(history, "old")
     (page,) = review.pages
-    states = {line.name: line.state for line in page.inputs}
+    states = {line.name: line.state for line in page.report.inputs}
     assert {states[name] for name in ("dtype", "grid", "prompt tokens", "tiles SHA-256")} == {"not known"}
-    assert page.kinds == () and page.report is not None and page.report.inputs == page.inputs
+    assert page.kinds == ()
     detail = review.detail("p")
     assert detail.a is not None and detail.report.first_divergence is None
     assert (detail.a.inputs, detail.a.token_ids, detail.a.finish_reason) == (None,) * 3

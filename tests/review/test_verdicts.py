@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.review.queue import DISAGREEMENT, decision, outcome
 from dsocr_core.review.review import open_review
-from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
+from dsocr_core.review.verdicts import DISAGREEMENT, VerdictError, Verdicts, decision, outcome, verdict_counts
 from dsocr_core.runs.history import History
 from tests.support.made_up_runs import HOSTILE
 from tests.support.review_sides import both, changed, markup, write

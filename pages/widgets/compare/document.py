@@ -38,14 +38,14 @@ class DocumentJob(Job["Report"]):
         self._together = sys.maxsize if in_one_prompt else None
 
     def _read(self, job: Job[Report]) -> Report:
-        from dsocr_core.read.progress import Listener
+        from dsocr_core.read.progress import Progress
         from dsocr_core.read.run import read_run
 
         directory, settings = new_run_directory("compare"), self._session.settings
         plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
         run = Recording(settings, out=directory, save=bool(settings.history))
         try:
-            return read_run([self._session], plan, Listener(self.say), [run], self.token)
+            return read_run([self._session], plan, Progress(self.say), [run], self.token)
         finally:
             self.run_id = run.id
 

@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.base.formatting import plural
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.parity_records import KINDS, SETTINGS, Verdict, Where
-from dsocr_core.review.queue import UNREVIEWED, decision
+from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.pair.answer import first_of, readings_of
 from pages.widgets.review import report

@@ -12,8 +12,16 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity_records import SETTINGS, Kind
-from dsocr_core.review.queue import DISAGREEMENT, UNREVIEWED, Given, decision
-from dsocr_core.review.verdicts import REVIEWER_LIMIT, VERDICTS, Judgement, VerdictWord
+from dsocr_core.review.verdicts import (
+    DISAGREEMENT,
+    REVIEWER_LIMIT,
+    UNREVIEWED,
+    VERDICTS,
+    Given,
+    Judgement,
+    VerdictWord,
+    decision,
+)
 from pages.widgets.review import address
 from pages.widgets.review.address import STATE, value
 from pages.widgets.shared import resources

@@ -9,8 +9,14 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.queue import DISAGREEMENT, decision
-from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
+from dsocr_core.review.verdicts import (
+    COMMENT_LIMIT,
+    DISAGREEMENT,
+    REVIEWER_LIMIT,
+    VERDICTS,
+    Judgement,
+    decision,
+)
 from pages.widgets.review import address
 from pages.widgets.review import queue as queues
 from pages.widgets.review.address import STATE, value

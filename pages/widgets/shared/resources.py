@@ -106,7 +106,8 @@ def review(key: str) -> Review:
 
 def _opened_review(past: History, key: str) -> Review:
     """Open a review and say how far it is, which is also when Stop, or leaving the page, may end it."""
-    from dsocr_core.review.review import open_review, parse_key
+    from dsocr_core.review.keys import parse_key
+    from dsocr_core.review.review import open_review
 
     bar, last = st.progress(0.0, "Opening the review"), time.monotonic()
 
