@@ -21,11 +21,10 @@ import pyarrow as pa
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.pages import SHARDS_A_PART, PageRef, Shard
-from dsocr_core.runs.parquet import read_rows
+from dsocr_core.runs.schema import read_rows
 from dsocr_core.runs.sharded import (
     COMPLETE,
     RUN,
-    Attempt,
     Marker,
     OutputError,
     PageReading,
@@ -98,10 +97,8 @@ class Output(ShardedRun):
         """
         base = f"shards/{shard}/{secrets.token_hex(8)}"
         readings, of_worker = shard_files(pages)
-        hashes = (hashlib.sha256(content).hexdigest() for content in (readings, of_worker))
-        attempt = Attempt(f"{base}.parquet", f"{base}.worker.parquet", len(readings), *hashes)
-        self.store.put(attempt.worker_file, of_worker)
-        self.store.put(attempt.file, readings)
+        self.store.put(f"{base}.worker.parquet", of_worker)
+        self.store.put(f"{base}.parquet", readings)
         status, causes = Counter(page.status for page in pages), Counter[str]()
         stages: defaultdict[str, float] = defaultdict(float)
         for page in pages:
@@ -111,7 +108,9 @@ class Output(ShardedRun):
             for timing in page.timings:
                 stages[timing.stage.value] += timing.milliseconds
         return Marker(
-            **asdict(attempt), shard=shard, read=status["read"], failed=status["failed"],
+            file=f"{base}.parquet", worker_file=f"{base}.worker.parquet", bytes=len(readings),
+            sha256=hashlib.sha256(readings).hexdigest(), worker_sha256=hashlib.sha256(of_worker).hexdigest(),
+            shard=shard, read=status["read"], failed=status["failed"],
             quarantined=status["quarantined"], causes=dict(causes), worker=worker, began=times[0],
             ended=times[1], stages={stage: round(total, 3) for stage, total in stages.items()},
             tokens=sum(page.result.new_tokens or 0 for page in pages if page.result is not None),

@@ -24,12 +24,11 @@ from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
 from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, annotation_name, connect
-from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, VIEWS, relation, stored
+from dsocr_core.runs.schema import TABLES, VIEWS, read_rows, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 

@@ -43,7 +43,6 @@ from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
-from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import gaps
 from dsocr_core.runs.queries.query import LISTED, literal
 from dsocr_core.runs.record import (
@@ -57,7 +56,7 @@ from dsocr_core.runs.record import (
     tolerance_of,
 )  # fmt: skip
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES
+from dsocr_core.runs.schema import TABLES, read_rows
 from dsocr_core.runs.shapes import SHAPE_SQL
 from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage, StorageError, Version
 

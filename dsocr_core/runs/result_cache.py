@@ -6,6 +6,7 @@ link to the run directory that has it. Results that come with the samples are su
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import logging
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -24,9 +25,10 @@ from dsocr_core.models.family import FIRST
 from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
-from dsocr_core.runs.parquet import row_of
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.results import SCHEMA, PageResults, result_of
+from dsocr_core.runs.schema import parquet_file, with_columns
+from dsocr_core.runs.storage import DOCUMENT_LIMIT, Storage
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,6 @@ log = logging.getLogger(__name__)
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 Facts = dict[str, object]
 _RUNS = "runs"
-_MAX_BYTES = 4 * 1024 * 1024
 LOCAL_KINDS = ("eager", "fast", "vendor")
 """The backends whose results follow from the checkpoint and the settings."""
 
@@ -50,17 +51,27 @@ class RecordedResult:
 def find_result(key: str, runs: Iterable[Path]) -> RecordedResult | None:
     """The result of that key in one of these runs. A damaged or foreign run is as good as none."""
     for run in runs:
-        if not (run / "readings.parquet").is_file():  # a pipe in its place would be waited for
-            continue
-        try:
-            rows = row_of(run / "readings.parquet", "key", key, SCHEMA).to_pylist()
-            result = result_of(rows[0]) if rows else None
+        with contextlib.suppress(
+            DsocrError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError
+        ):
+            result = result_of(_row_of(run / "readings.parquet", key))
             if result is not None:
-                created = read_document(read_bytes(run / "run.json", _MAX_BYTES))["created"]
-                return RecordedResult(result, str(created))
-        except (DsocrError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError):
-            continue
+                document = read_document(read_bytes(run / "run.json", DOCUMENT_LIMIT))
+                return RecordedResult(result, str(document["created"]))
     return None
+
+
+def _row_of(file: Path, key: str) -> dict[str, Any]:
+    """The row of that key. Raises LookupError, pyarrow's errors and OSError."""
+    if not file.is_file():  # a pipe in its place would be waited for
+        raise LookupError
+    parquet = parquet_file(file)
+    for group in range(parquet.num_row_groups):
+        keys = parquet.read_row_group(group, ["key"], use_threads=False)["key"].to_pylist()
+        if key in keys:
+            row = parquet.read_row_group(group, use_threads=False).slice(keys.index(key), 1)
+            return with_columns(row, SCHEMA).to_pylist()[0]  # type: ignore[no-any-return]
+    raise LookupError
 
 
 def save_results(root: Path, name: str, results: Mapping[str, OcrResult], created: str | None = None) -> None:
@@ -101,8 +112,8 @@ class ResultCache:
             return None
         results = {side: recorded.result for side, recorded in found.items()}
         created = min(recorded.created for recorded in found.values())
-        tolerance = self.settings.tolerance
-        return Comparison(request, results.get("a"), results.get("b"), {}, created, tolerance=tolerance)
+        a, b = results.get("a"), results.get("b")
+        return Comparison(request, a, b, {}, created, tolerance=self.settings.tolerance)
 
     def _of_side(self, side: Side, request: OcrRequest) -> RecordedResult | None:
         spec, cache = self.settings.spec(side), self
@@ -133,8 +144,6 @@ class ResultCache:
 
     def link(self, keys: Iterable[str], run: Path) -> None:
         """Have rows of a run directory found by their keys; where that fails it is said."""
-        from dsocr_core.runs.storage import Storage
-
         try:
             (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)
             for key in keys:

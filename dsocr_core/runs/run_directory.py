@@ -34,10 +34,9 @@ from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
-from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
-from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage import Storage, StorageError, sync_tree, writing, writing_into
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import encodable
@@ -238,3 +240,31 @@ def encodable_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: encodable_value(item) for name, item in value.items()}
     return encodable(value) if isinstance(value, str) else value
+
+
+def read_rows(
+    source: Path | pa.Buffer, schema: pa.Schema | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """All rows of a Parquet file, or of its bytes, or those columns of it; with `schema` its columns in their
+    order, those that the file lacks empty. Raises pyarrow's errors and OSError.
+    """
+    table = parquet_file(source).read(columns and [*columns], use_threads=False)
+    return table if schema is None else with_columns(table, schema)
+
+
+def parquet_file(source: Path | pa.Buffer) -> pq.ParquetFile:
+    """A file that the thread that asks reads. Raises OSError.
+
+    Arrow's own threads may still run when a process ends right after a read, and then end it by SIGABRT
+    (github.com/apache/arrow/issues/34314). A file has threads of its own, so it is mapped.
+    """
+    content = pa.memory_map(str(source)).read_buffer() if isinstance(source, Path) else source
+    return pq.ParquetFile(pa.BufferReader(content))
+
+
+def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of a schema in their order, those that it lacks empty."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names).cast(schema)

@@ -17,7 +17,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -28,17 +28,11 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import KNOWN_INPUT
-from dsocr_core.reading.jsonable import to_jsonable
-from dsocr_core.reading.records import (
-    POSTPROCESS_ERROR,
-    OcrResult,
-    StageTiming,
-    top_two_steps,
-)
-from dsocr_core.runs.parquet import read_rows
+from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
+from dsocr_core.reading.records import POSTPROCESS_ERROR, OcrResult, StageTiming, top_two_steps
 from dsocr_core.runs.record import another_version
 from dsocr_core.runs.results import SCHEMA, failure_table, result_of, result_table
-from dsocr_core.runs.schema import encodable_value
+from dsocr_core.runs.schema import encodable_value, read_rows
 from dsocr_core.runs.storage import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
@@ -46,8 +40,9 @@ Status = Literal["read", "failed", "quarantined"]
 QUARANTINED = "quarantined"
 """The fact of a page that ended every process it came to."""
 MOST_OF_AN_ERROR = 1000
-_OF_THE_PAGE = (POSTPROCESS_ERROR, QUARANTINED)
-"""Facts of an environment that any worker finds."""
+_TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
+_WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
+"""Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
 _FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 
 
@@ -55,7 +50,7 @@ class OutputError(DsocrError):
     """A file of the output that is not what this program writes; names it."""
 
 
-# --- a page ---------------------------------------------------------------------------------------
+# --- a page -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,16 +75,12 @@ class PageReading:
         return () if self.result is None else self.result.timings
 
 
-_TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
-_WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
-"""Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
-
-
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
     ordered = sorted(pages, key=lambda page: page.number)
     own = [page if page.result is None else replace(page, result=_of_any(page.result)) for page in ordered]
-    return parquet(readings_table(own)), parquet(_of_workers(ordered))
+    workers = pa.Table.from_pylist([_worker_row(page) for page in ordered], _WORKER)
+    return parquet(readings_table(own)), parquet(workers)
 
 
 def _of_any(result: OcrResult) -> OcrResult:
@@ -99,7 +90,8 @@ def _of_any(result: OcrResult) -> OcrResult:
 
 
 def _is_of_page(name: str) -> bool:
-    return name in _OF_THE_PAGE or name.startswith(KNOWN_INPUT)
+    """Tell the facts of an environment that any worker finds."""
+    return name in (POSTPROCESS_ERROR, QUARANTINED) or name.startswith(KNOWN_INPUT)
 
 
 def readings_table(pages: Sequence[PageReading]) -> pa.Table:
@@ -118,43 +110,24 @@ def _rows(page: PageReading) -> pa.Table:
     return failure_table({"page": page.name, "source": page.name, "error": error, "environment": facts})
 
 
-def _of_workers(pages: Sequence[PageReading]) -> pa.Table:
-    return pa.Table.from_pylist([_worker_row(page) for page in pages], _WORKER)
-
-
 def _worker_row(page: PageReading) -> dict[str, Any]:
     row: dict[str, Any] = {"page": encodable(page.name)}
     if page.result is None:
         return row
-    environment = page.result.environment.items()
-    more = {"environment": {name: value for name, value in environment if not _is_of_page(name)}}
-    return row | {
-        "timings": [
-            {"stage": each.stage.value, "milliseconds": each.milliseconds, "calls": each.calls}
-            for each in page.timings
-        ],
-        "more": json.dumps(more | {"top_two": to_jsonable(page.result.top_two)}),
-    }
+    facts = {name: value for name, value in page.result.environment.items() if not _is_of_page(name)}
+    more = {"environment": facts, "top_two": to_jsonable(page.result.top_two)}
+    return row | {"timings": to_jsonable(page.timings), "more": json.dumps(more)}
 
 
 def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
     """The pages that `shard_files` wrote; their numbers in order. Raises ValueError."""
-    rows, more = readings_of(readings).to_pylist(), _table(of_worker, _WORKER).to_pylist()
     try:
+        rows, more = (
+            read_rows(pa.py_buffer(content), schema).to_pylist()
+            for content, schema in ((readings, SCHEMA), (of_worker, _WORKER))
+        )
         return [_page(number, row, worker) for number, row, worker in zip(numbers, rows, more, strict=True)]
     except _FAULTS as error:
-        raise ValueError(one_line(error)) from error
-
-
-def readings_of(content: bytes) -> pa.Table:
-    """The table of readings of a shard. Raises ValueError for other columns or a damaged file."""
-    return _table(content, SCHEMA)
-
-
-def _table(content: bytes, schema: pa.Schema) -> pa.Table:
-    try:
-        return read_rows(pa.py_buffer(content), schema)
-    except (OSError, pa.ArrowException) as error:
         raise ValueError(one_line(error)) from error
 
 
@@ -166,17 +139,11 @@ def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> Pag
         return replace(own, error=row["error"] or "no text", quarantined=QUARANTINED in facts)
     more = parse_json(worker["more"], any_number=True)
     ids, logits = ([each for step in more["top_two"] for each in step[name]] for name in ("ids", "logits"))
+    timings = (StageTiming(**each | {"stage": Stage(each["stage"])}) for each in worker["timings"])
+    environment = result.environment | more["environment"]
+    top_two = top_two_steps(ids, logits)
     return replace(
-        own,
-        result=replace(
-            result,
-            timings=tuple(
-                StageTiming(Stage(each["stage"]), each["milliseconds"], each["calls"])
-                for each in worker["timings"]
-            ),
-            environment=result.environment | more["environment"],
-            top_two=top_two_steps(ids, logits),
-        ),
+        own, result=replace(result, timings=tuple(timings), environment=environment, top_two=top_two)
     )
 
 
@@ -187,12 +154,12 @@ def parquet(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-# --- markers --------------------------------------------------------------------------------------
+# --- markers ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Files of a shard, whether a marker names them or not."""
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """Marker that makes an attempt at a shard visible."""
 
     file: str
     """Its readings, below the output."""
@@ -201,23 +168,17 @@ class Attempt:
     bytes: int
     sha256: str
     worker_sha256: str
-
-
-@dataclass(frozen=True)
-class Marker(Attempt):
-    """Marker that makes a shard visible."""
-
     shard: str
     read: int
     failed: int
     quarantined: int
-    causes: Mapping[str, int]
+    causes: dict[str, int]
     """Failures and quarantined pages by cause."""
     worker: str
     began: float
     """Seconds since 1970."""
     ended: float
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each stage, summed over the pages."""
     tokens: int = 0
     generation: int = 0
@@ -235,9 +196,6 @@ class Marker(Attempt):
         return int(self.shard.partition("-")[0])
 
 
-_KINDS: dict[str, Any] = {
-    "str": str, "int": int, "float": (int, float), "Mapping[str, int]": dict, "Mapping[str, float]": dict
-}  # fmt: skip
 _MARKER = re.compile(r"(\d{9}-[0-9a-f]{16})(?:\.(\d{1,4}))?\.json")
 
 
@@ -250,27 +208,24 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _marker(content: bytes) -> Marker:
-    """The marker of a file, which names files of its own shard. Raises TypeError, InvalidFile."""
-    values = parse_json(content)
-    if values.pop("digest", None) != _digest(values):
-        raise TypeError("not what was written")
-    marker = Marker(**values)
-    kinds = [isinstance(getattr(marker, each.name), _KINDS[str(each.type)]) for each in fields(Marker)]
-    if not all(kinds):
-        raise TypeError("a value of another type")
-    numbers = [value for value in vars(marker).values() if isinstance(value, (int, float))]
-    numbers += [*marker.causes.values(), *marker.stages.values()]
-    of_its_own = re.compile(rf"shards/{re.escape(marker.shard)}/[0-9a-f]+(\.worker)?\.parquet")
-    names = (marker.file, marker.worker_file)
-    if not _MARKER.fullmatch(f"{marker.shard}.json") or not all(map(of_its_own.fullmatch, names)):
-        raise TypeError("a name of another shard")
-    if not all(isinstance(number, (int, float)) and number >= 0 for number in numbers):
-        raise TypeError("a number below 0")
-    return marker
+def _marker(where: str, content: bytes) -> Marker:
+    """The marker of a file, which names files of its own shard. Raises InvalidFile, which names the file."""
+    try:
+        values = parse_json(content)
+        if values.pop("digest", None) == _digest(values):
+            marker = from_jsonable(Marker, values)
+            numbers = [value for value in values.values() if isinstance(value, (int, float))]
+            counts = [*numbers, *marker.causes.values(), *marker.stages.values()]
+            own = re.compile(rf"shards/{re.escape(marker.shard)}/[0-9a-f]+(\.worker)?\.parquet")
+            named = _MARKER.fullmatch(f"{marker.shard}.json") and own.fullmatch(marker.file)
+            if named and own.fullmatch(marker.worker_file) and min(counts) >= 0:
+                return marker
+    except (InvalidFile, TypeError, ValueError) as error:
+        raise InvalidFile(where) from error
+    raise InvalidFile(where)
 
 
-# --- the run --------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------
 
 
 class ShardedRun:
@@ -312,31 +267,17 @@ class ShardedRun:
         """Those that are there."""
         try:
             for name, content in self.store.read_many(names):
-                try:
-                    yield _marker(content)
-                except (InvalidFile, TypeError, AttributeError) as error:
-                    where = f"{self.store.location}/{name}"
-                    raise OutputError(f"{where}: no marker of a shard; remove it") from error
+                yield _marker(f"{self.store.location}/{name}", content)
         except InvalidFile as error:
             raise OutputError(f"{error}: no marker of a shard; remove it") from error
-
-    def table(self, marker: Marker) -> pa.Table:
-        """The readings of a shard, held against its checksum."""
-        content = self._content(marker, marker.file, marker.sha256)
-        try:
-            return readings_of(content)
-        except ValueError as error:
-            raise OutputError(f"{self.store.location}/{marker.file}: {error}") from error
 
     def pages(self, marker: Marker) -> list[PageReading]:
         """The pages of a shard, both files held against their checksums."""
         first = marker.index * int(self.run()["cluster"]["shard_pages"])
-        contents = (
-            self._content(marker, marker.file, marker.sha256),
-            self._content(marker, marker.worker_file, marker.worker_sha256),
-        )
+        readings = self._content(marker, marker.file, marker.sha256)
+        of_worker = self._content(marker, marker.worker_file, marker.worker_sha256)
         try:
-            return read_shard(*contents, range(first, first + marker.pages))
+            return read_shard(readings, of_worker, range(first, first + marker.pages))
         except ValueError as error:
             raise OutputError(f"{self.store.location}/{marker.file}: damaged ({error})") from error
 

@@ -140,7 +140,7 @@ def test_each_worker_reads_on_the_gpu_it_is_pinned_to(tmp_path: Path) -> None:
         drive(client, job_for(tmp_path / "pages", 1), out)
     output = Output(out)
     seen = {
-        (marker.worker.rpartition("/")[2], output.table(marker)["text_raw"][0].as_py())
+        (marker.worker.rpartition("/")[2], output.pages(marker)[0].result.text_raw)
         for marker in output.markers(output.marker_names().values())
     }
     assert seen <= {("0", "3"), ("1", "GPU-5f")} and seen

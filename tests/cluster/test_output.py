@@ -22,7 +22,9 @@ NAME = "000000000-0123456789abcdef"
 @pytest.fixture(params=["directory", "memory"])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Output]:
     location = str(tmp_path / "out") if request.param == "directory" else f"memory://{tmp_path.name}"
-    yield Output(location)
+    made = Output(location)
+    made.store.put("run.json", b'{"cluster": {"shard_pages": 3}}')
+    yield made
 
 
 def pages_of(numbers: range, text: str = "text", failed: int | None = None) -> list[PageReading]:
@@ -37,8 +39,8 @@ def attempt(output: Output, pages: list[PageReading], again: Marker | None = Non
 
 def texts(output: Output) -> list[str]:
     markers = (output.marker(name) for _, name in sorted(output.marker_names().items()))
-    tables = (output.table(marker) for marker in markers if marker is not None)
-    return [text for table in tables for text in table["text_raw"].to_pylist()]
+    pages = (page for marker in markers if marker is not None for page in output.pages(marker))
+    return [page.result.text_raw for page in pages if page.result is not None]
 
 
 def counts(figures: Figures) -> tuple[object, ...]:
@@ -74,7 +76,6 @@ def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
 def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
     first = attempt(output, pages_of(range(3), failed=1))
     output.commit(first)
-    output.store.put("run.json", b"{}\n")
     output.complete_plan(3, 1)
     assert counts(read_status(output)) == (3, 2, 1, 0, 3.0, True)
     output.commit(attempt(output, pages_of(range(3), "again"), first))

@@ -6,21 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from tests.support.made_up_runs import timing, write_run
 
 
 def test_no_thread_outlives_a_read(tmp_path: Path) -> None:
     """One that does may end the process by SIGABRT."""
-    file = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"number": [1, 2, 3]}), file, row_group_size=2)
+    write_run(tmp_path, "run-1", [timing("p", "sam", 1.0)])
     code = (
-        "import os, pathlib, sys; from dsocr_core.runs.parquet import read_rows, row_of; "
-        "import pyarrow.dataset; from dsocr_core.runs.results import SCHEMA; "
-        "import pyarrow as pa; pa.default_memory_pool(); "
-        "count = lambda: len(os.listdir('/proc/self/task')); before = count(); "
-        "file = pathlib.Path(sys.argv[1]); of = pa.schema([('number', pa.int64())]); "
-        "read_rows(file, of); row_of(file, 'number', 3, of); print(count() - before)"
+        "import os, pathlib, sys; from dsocr_core.runs.result_cache import find_result; "
+        "from dsocr_core.runs.schema import read_rows; import pyarrow.dataset; import pyarrow as pa; "
+        "pa.default_memory_pool(); threads = lambda: len(os.listdir('/proc/self/task')); before = threads(); "
+        "run = pathlib.Path(sys.argv[1]); read_rows(run / 'timings.parquet'); find_result('key', [run]); "
+        "print(threads() - before)"
     )
-    run = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "0"
+    run = tmp_path / "runs" / "run-1"
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
