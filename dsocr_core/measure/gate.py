@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dsocr_core.runs.history import History
-    from dsocr_core.runs.speed import Processes
 
 log = logging.getLogger(__name__)
 
@@ -135,20 +134,22 @@ class Judged:
 
 def judge(
     history: History,
-    given: Processes,
+    rounds: Sequence[tuple[str, str]],
+    engine: str,
     rates: Mapping[str, Mapping[str, float]],
     question: Question,
     busy: set[str],
 ) -> Judged:
     """Judge processes by the rule of all speeds, `runs.speed.compare_processes`.
 
-    `busy` names those beside which other programs took the machine. Raises HistoryError.
+    `rounds` are runs of both sides that followed each other; `busy` names those beside which other programs
+    took the machine. Raises HistoryError.
     """
     from dsocr_core.runs.speed import CONTENDED, compare_processes
 
-    used = given if question.contended else given.without(busy)
-    found = compare_processes(history, used, rates, question.neutral, question.error)
-    missing = CONTENDED if busy and not (used.a and used.b) else "not measured on both sides"
+    used = [runs for runs in rounds if question.contended or busy.isdisjoint(runs)]
+    found = compare_processes(history, used, engine, rates, question.neutral, question.error)
+    missing = CONTENDED if busy and not used else "not measured on both sides"
     return Judged(tuple(_rows(found, question.metrics, missing)), tuple(sorted(busy)))
 
 
@@ -261,7 +262,6 @@ def _judged(
 ) -> Gated:
     """Judge processes, and say of what they are. Raises HistoryError."""
     from dsocr_core.runs.history import SEED_LOCATION, History
-    from dsocr_core.runs.speed import Processes
 
     of_a, of_b = ([each[place] for each in made] for place in (0, 1))
     runs_a, runs_b = (tuple(each.run_id for each in side) for side in (of_a, of_b))
@@ -269,8 +269,7 @@ def _judged(
     rates = {each.run_id: each.rates(engine) for each in (*of_a, *of_b)}
     busy = {each.run_id for each in (*of_a, *of_b) if each.contended}
     with History(plan.location, SEED_LOCATION) as history:
-        given = Processes(runs_a, runs_b, (engine, engine), paired=True)
-        judged = judge(history, given, rates, question, busy)
+        judged = judge(history, [*zip(runs_a, runs_b, strict=True)], engine, rates, question, busy)
         record = history.record(runs_b[0])
     machine = ", ".join(filter(None, (record.gpu or of_b[0].bench.device.name, record.host)))
     names = (sides[0].name, sides[1].name)

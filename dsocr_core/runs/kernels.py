@@ -403,9 +403,9 @@ def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         )
         for side in (a, b)
     ]
-    exact = _merged(*sides, ["stage", "name", "shape"], "inner")
+    exact = _merged(sides, ["stage", "name", "shape"], "inner")
     rest = [side[~side["at"].isin(exact[f"at_{name}"])] for side, name in zip(sides, "ab", strict=True)]
-    rows = pd.concat([exact, _merged(*rest, ["stage", "name"], "outer")], ignore_index=True)
+    rows = pd.concat([exact, _merged(rest, ["stage", "name"], "outer")], ignore_index=True)
     rows = rows.assign(
         found=rows["_merge"].map({"both": BOTH, "left_only": GONE, "right_only": NEW}).astype(object),
         kernel=rows["kernel_b"].fillna(rows["kernel_a"]),
@@ -414,9 +414,9 @@ def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return rows[["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]]
 
 
-def _merged(a: pd.DataFrame, b: pd.DataFrame, keys: list[str], how: Any) -> pd.DataFrame:
+def _merged(sides: Sequence[pd.DataFrame], keys: list[str], how: Any) -> pd.DataFrame:
     """Two sides merged by their keys: the nth of a key in A belongs to the nth in B."""
-    left, right = (side.assign(nth=side.groupby(keys, dropna=False).cumcount()) for side in (a, b))
+    left, right = (side.assign(nth=side.groupby(keys, dropna=False).cumcount()) for side in sides)
     return left.merge(right, on=[*keys, "nth"], how=how, suffixes=("_a", "_b"), indicator=True)
 
 

@@ -17,10 +17,9 @@ from dsocr_core.base.formatting import duration, plural, signed, significant
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import card_name, has_value, setting, setting_names, unlike
+from dsocr_core.runs.labels import VISION, WHOLE, card_name, has_value, setting, setting_names, unlike
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
 from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, SURE, TOTAL, change_points
-from dsocr_core.runs.timings import VISION, WHOLE
 
 KINDS = ("slower", "look", "faster", "unchanged")
 """A confirmed slowdown, one to look at, a confirmed gain, and all else; in the order of the rows."""

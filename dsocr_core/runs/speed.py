@@ -7,23 +7,24 @@ smaller on more pages, so the draws are runs: those of one commit, machine and s
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import VISION, WHOLE, in_order, pages_together, short
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.statistics import ERROR, NEUTRAL_BAND, TOTAL, Ratio, compare_runs
+from dsocr_core.runs.statistics import COPY, ERROR, NEUTRAL_BAND, SURE, TOTAL, Ratio, compare_runs
 
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
 
 MOST_RUNS = 30
 """Draws of a side."""
-_TOGETHER = re.compile(r", (\d+) pages together$")
 LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
@@ -41,51 +42,39 @@ class Pair:
     one_kind: bool = False
     """True where both are of one commit, machine and setting."""
 
-    @property
-    def sides(self) -> list[tuple[str, str, str | None, bool]]:
-        """(side, run, backend, chosen) of each run."""
-        return [
-            (name, run, backend, run == chosen)
-            for name, (chosen, backend), runs in (("a", self.a, self.runs_a), ("b", self.b, self.runs_b))
-            for run in runs
-        ]
-
 
 def compare_speed(
     history: History, a: RunSide, b: RunSide, neutral: float = NEUTRAL_BAND, contended: bool = False
 ) -> pd.DataFrame:
     """`statistics.compare_runs` of both sides, a row a stage and one of whole pages.
 
-    Empty where they have no page's times in common.
-
-    With `contended` runs beside other programs count, and drafted ones beside undrafted ones. Raises
-    HistoryError.
+    Empty where they have no page's times in common. With `contended` runs beside other programs count, and
+    drafted ones beside undrafted ones. Raises HistoryError.
     """
-    kinds = {run: alike(history, run, contended) for run in dict.fromkeys((a[0], b[0]))}
-    runs_a, runs_b = kinds[a[0]], kinds[b[0]]
+    runs_a, runs_b = (_alike(history, run, contended) for run, _ in (a, b))
     if one_kind := a[0] != b[0] and b[0] in runs_a:
         runs_a, runs_b = [a[0]], [b[0]]
-    (found,) = compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], neutral, contended)
-    return found
+    return compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], neutral, contended)[0]
+
+
+def _alike(history: History, run_id: str, contended: bool) -> list[str]:
+    """The run and the newest of its commit, machine and setting."""
+    kinds, _ = history.query("kinds")
+    of_kind = kinds["kind"].isin(kinds.loc[kinds["run_id"] == run_id, "kind"]) & ~kinds["trashed"]
+    found = kinds[of_kind & (contended | ~kinds["contended"])]
+    return list(dict.fromkeys([run_id, *found["run_id"].head(MOST_RUNS)]))
 
 
 def compare_pairs(
     history: History, pairs: Sequence[Pair], neutral: float = NEUTRAL_BAND, contended: bool = False
 ) -> list[pd.DataFrame]:
     """`compare_speed` of each pair, whose runs are known. Raises HistoryError."""
-    draws, found = _with_totals(_draws(history, pairs)), []
+    draws, found = _draws(history, pairs), []
     of_pairs = draws.groupby("pair").indices
     for number, pair in enumerate(pairs):
-        of_pair = draws.iloc[of_pairs.get(number, [])]
-        compared = compare_runs(of_pair, (pair.a[0], pair.b[0]), neutral)
-        records = [history.record(run) for run, _ in (pair.a, pair.b)]
-        why = _latency_and_throughput(*records)
-        if not contended and records[0].drafted != records[1].drafted:
-            why = why or ONE_DRAFTED
-        if not contended and any(record.contended for record in records):
-            why = why or CONTENDED
-        if why:
-            compared = _no_speed(compared, why)
+        compared = compare_runs(draws.iloc[of_pairs.get(number, [])], (pair.a[0], pair.b[0]), neutral)
+        if why := _no_speed(history.record(pair.a[0]), history.record(pair.b[0]), contended):
+            compared = _without_speed(compared, why)
         elif pair.one_kind:
             compared = compared.assign(why=ONE_KIND)
         found.append(compared)
@@ -94,88 +83,62 @@ def compare_pairs(
 
 def _draws(history: History, pairs: Sequence[Pair]) -> pd.DataFrame:
     """The query `draws`; `pair` is the place in `pairs`."""
-    rows = [(number, *side) for number, pair in enumerate(pairs) for side in pair.sides]
+    rows = [
+        (number, side, run, backend, run == chosen)
+        for number, pair in enumerate(pairs)
+        for side, (chosen, backend), runs in (("a", pair.a, pair.runs_a), ("b", pair.b, pair.runs_b))
+        for run in runs
+    ]
     names = ("pairs", "sides", "run_ids", "backends", "chosen")
-    lists = map(list, zip(*rows, strict=True))
-    return history.query("draws", **dict(zip(names, lists, strict=True)))[0]
+    return history.query("draws", **dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))[0]
 
 
-def _no_speed(found: pd.DataFrame, why: str) -> pd.DataFrame:
+def _no_speed(a: RunRecord, b: RunRecord, contended: bool) -> str:
+    """Say why times of two runs are no times of one thing; empty where they are."""
+    together = pages_together(a.engine), pages_together(b.engine)
+    if together[0] != together[1]:
+        return f"A reads {together[0]} and B {together[1]} pages at a time: {LATENCY}"
+    if contended:
+        return ""
+    return ONE_DRAFTED if a.drafted != b.drafted else CONTENDED * (a.contended or b.contended)
+
+
+def _without_speed(found: pd.DataFrame, why: str) -> pd.DataFrame:
     return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
-
-
-@dataclass(frozen=True)
-class Processes:
-    """Benches of two sides, each a run of its own; `paired`: those in one place followed each other."""
-
-    a: tuple[str, ...]
-    b: tuple[str, ...]
-    backends: tuple[str, str]
-    paired: bool
-
-    def without(self, runs: set[str]) -> Processes:
-        """The others; of pairs both go."""
-        if self.paired:
-            pairs = [pair for pair in zip(self.a, self.b, strict=True) if runs.isdisjoint(pair)]
-            return replace(self, a=tuple(a for a, _ in pairs), b=tuple(b for _, b in pairs))
-        a, b = (tuple(run for run in side if run not in runs) for side in (self.a, self.b))
-        return replace(self, a=a, b=b)
 
 
 def compare_processes(
     history: History,
-    given: Processes,
+    rounds: Sequence[tuple[str, str]],
+    backend: str,
     rates: Mapping[str, Mapping[str, float]],
     neutral: float = NEUTRAL_BAND,
     error: float = ERROR,
 ) -> pd.DataFrame:
-    """`statistics.compare_runs` of benches, a row a stage, one of whole pages and one a rate.
+    """`statistics.compare_runs` of benches that took turns, a row a stage, one of whole pages, one a rate.
 
     `rates` has by run what its process did a second, all of its pages together (`tokens/s`, `pages/s`); their
-    rows are of milliseconds, as all others. Empty where a side has no run. Raises HistoryError.
+    rows are of milliseconds, as all others. Empty without a round. Raises HistoryError.
     """
-    if not (given.a and given.b):
+    if not rounds:
         return pd.DataFrame(columns=["stage", *Ratio.__dataclass_fields__])
-    a, b = given.a[0], given.b[0]
-    draws = _draws(history, [Pair((a, given.backends[0]), (b, given.backends[1]), given.a, given.b)])
+    a, b = rounds[0]
+    runs_a, runs_b = zip(*rounds, strict=True)
+    draws = _draws(history, [Pair((a, backend), (b, backend), runs_a, runs_b)])
     pages = draws[["side", "run_id", "page"]].drop_duplicates()
     of_processes = [
         pages.assign(stage=name, ms=1000 / pages["run_id"].map({run: rates[run][name] for run in rates}))
         for name in {name for run in rates.values() for name in run}
     ]
-    draws = pd.concat([_with_totals(draws), *of_processes], ignore_index=True)
-    if given.paired:
-        rounds = {run: str(place) for side in (given.a, given.b) for place, run in enumerate(side)}
-        draws, a, b = draws.assign(run_id=draws["run_id"].map(rounds)), "0", "0"
-    found = compare_runs(draws, (a, b), neutral, error)
-    why = _other_machine(history.record(given.a[0]), history.record(given.b[0]))
-    return _no_speed(found, why) if why else found
-
-
-def _other_machine(a: RunRecord, b: RunRecord) -> str:
-    """Say in what the machines of two runs differ; empty where they are one."""
+    places = {run: str(place) for place, runs in enumerate(rounds) for run in runs}
+    draws = pd.concat([draws, *of_processes], ignore_index=True)
+    found = compare_runs(draws.assign(run_id=draws["run_id"].map(places)), ("0", "0"), neutral, error)
+    before, now = history.record(a), history.record(b)
     for name, words in (("gpu", "GPU"), ("host", "host"), ("device", "device")):
-        before, now = (getattr(record, name) or "none known" for record in (a, b))
-        if before != now:
-            return f"a baseline of another machine: {words} {before}, and now {now}"
-    return ""
-
-
-def alike(history: History, run_id: str, contended: bool) -> list[str]:
-    """The run and the newest of its commit, machine and setting. Raises HistoryError."""
-    kinds, _ = history.query("kinds")
-    of_kind = kinds[kinds["kind"].isin(kinds.loc[kinds["run_id"] == run_id, "kind"]) & ~kinds["trashed"]]
-    found = of_kind if contended else of_kind[~of_kind["contended"]]
-    return list(dict.fromkeys([run_id, *found["run_id"].head(MOST_RUNS)]))
-
-
-def _latency_and_throughput(a: RunRecord, b: RunRecord) -> str:
-    """Why times of two runs are no times of one thing; empty where they are."""
-    found = [_TOGETHER.search(record.engine or "") for record in (a, b)]
-    counts = [int(each[1]) if each else 1 for each in found]
-    if counts[0] == counts[1]:
-        return ""
-    return f"A reads {counts[0]} and B {counts[1]} pages at a time: {LATENCY}"
+        if (other := getattr(before, name)) != (own := getattr(now, name)):
+            machines = f"{words} {other or 'none known'}, and now {own or 'none known'}"
+            return _without_speed(found, f"a baseline of another machine: {machines}")
+    return found
 
 
 def against_baseline(history: History, baseline: RunSide, backends: Mapping[str, str]) -> dict[str, Ratio]:
@@ -187,37 +150,101 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
     backends = {**backends, baseline[0]: str(baseline[1])}
     kinds, _ = history.query("kinds")
     kinds = kinds[kinds["run_id"].isin(backends)].set_index("run_id")
-    kinds["kind"] = list(zip(kinds["kind"], kinds["contended"], strict=True))
-    kind, together, contended = (kinds[name].to_dict() for name in ("kind", "together", "contended"))
-    totals, _ = history.query("page_totals", run_ids=list(kind))
-    totals = totals[totals["backend"] == totals["run_id"].map(backends)]
-    totals = totals.assign(kind=totals["run_id"].map(kind), names=totals["stages"].map("\n".join))
-    own = totals[totals["kind"] == kind[baseline[0]]]
+    kinds["kind"] = kinds["kind"].astype(str) + kinds["contended"].astype(str)
+    totals, _ = history.query("page_totals", run_ids=list(kinds.index))
+    totals = totals[totals["backend"] == totals["run_id"].map(backends)].assign(stage=TOTAL)
+    totals = totals.assign(kind=totals["run_id"].map(kinds["kind"]), ms=totals["milliseconds"])
+    pinned = kinds.loc[baseline[0]]
+    own = totals[totals["kind"] == pinned["kind"]]
     found: dict[str, Ratio] = {}
-    for _, group in totals[totals["kind"] != kind[baseline[0]]].groupby("kind"):
-        both = pd.concat([own.assign(side="a"), group.assign(side="b")])
-        both = both[both.groupby("page")["names"].transform("nunique") == 1]
-        draws = both.rename(columns={"milliseconds": "ms"}).assign(stage=TOTAL)
+    for _, group in totals[totals["kind"] != pinned["kind"]].groupby("kind"):
+        draws = pd.concat([own.assign(side="a"), group.assign(side="b")])
+        draws = draws[draws.groupby("page")["stages"].transform("nunique") == 1]
+        of = kinds.loc[group["run_id"].iloc[0]]
+        unlike = of["together"] != pinned["together"] or of["contended"] or pinned["contended"]
         for run_id in group["run_id"].unique():
-            rows = compare_runs(draws, (baseline[0], run_id)).to_dict("records")
-            for row in rows:
-                ratio = Ratio(**{str(name): value for name, value in row.items() if name != "stage"})
-                unlike = together[run_id] != together[baseline[0]]
-                if unlike or contended[run_id] or contended[baseline[0]]:
-                    ratio = replace(ratio, verdict="inconclusive", ratio=math.nan)
-                found[run_id] = ratio
+            compared = compare_runs(draws, (baseline[0], run_id))
+            compared = _without_speed(compared, CONTENDED) if unlike else compared
+            for row in compared.itertuples(index=False):
+                found[run_id] = Ratio(*row[1:])
     return found
 
 
-def _with_totals(draws: pd.DataFrame) -> pd.DataFrame:
-    """Draws and whole pages, where all timed the same stages of them: a sum that lacks one is no faster."""
-    parts = draws[~draws["inside_prefill"].astype(bool)]
-    if parts.empty:
-        return draws
-    # A set of stages is known by the sum of a number drawn for each: words take a thousand calls a run.
-    stage, names = pd.factorize(parts["stage"])
-    drawn = np.random.default_rng(0).integers(-(2**62), 2**62, len(names))
-    of_page = parts.assign(stages=drawn[stage]).groupby(["pair", "side", "run_id", "page"], sort=False)
-    whole = of_page[["ms", "stages"]].sum().reset_index().assign(stage=TOTAL)
-    whole = whole[whole.groupby(["pair", "page"])["stages"].transform("nunique") == 1]
-    return pd.concat([draws, whole], ignore_index=True)
+# --- in words and tables --------------------------------------------------------------------------
+
+
+def whole_pages(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Whole pages from the query `coverage`, in its form, the largest change first.
+
+    Only pages whose stages were all timed on both sides: a sum that lacks one is no faster.
+    """
+    parts = coverage[~coverage["stage"].isin([VISION, *inside_prefill()])]
+    whole = parts.groupby("page", as_index=False)[["a_ms", "b_ms"]].sum()
+    whole = whole[~whole["page"].isin(parts.loc[parts["outcome"] != "compared", "page"])]
+    change = (whole["b_ms"] / whole["a_ms"] - 1).abs().sort_values(ascending=False, kind="stable")
+    return whole.loc[change.index].assign(stage=WHOLE)
+
+
+def comparison(found: pd.DataFrame, summary: pd.DataFrame, a: RunSide, b: RunSide) -> pd.DataFrame:
+    """`compare_speed` with all stages in order: those without pairs stay, with the reason and no verdict.
+
+    `summary` is the query `stage_summary` of both runs.
+    """
+    found = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))
+    side_a, side_b = (
+        summary[(summary["run_id"] == run) & (summary["backend"] == backend)].set_index("stage")
+        for run, backend in (a, b)
+    )
+    rows = side_a.join(side_b, how="outer", lsuffix="_a", rsuffix="_b").drop(
+        index=found["stage"], errors="ignore"
+    )
+    medians = {f"median_{side}": rows[f"median_{side}"].fillna(rows[f"mean_{side}"]) for side in "ab"}
+    why = np.select(
+        [*(medians[name].isna() for name in medians), rows[[*medians]].notna().all(axis=1)],
+        ["not measured in A", "not measured in B", "no page in both"], "only a mean is recorded",
+    )  # fmt: skip
+    missing = pd.DataFrame(medians).assign(verdict="inconclusive", why=why).reset_index(names="stage")
+    counts = dict.fromkeys(("n", "runs_a", "runs_b", "pages"), 0)
+    parts = [frame for frame in (found, missing.assign(**counts)) if len(frame)]
+    whole = pd.concat(parts or [found]).reindex(columns=found.columns)
+    order = {stage: place for place, stage in enumerate(in_order(whole["stage"]))}
+    return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
+
+
+def sentence(found: pd.DataFrame) -> str:
+    """Say how B stands to A on whole pages, else in the longest stage; faster and slower with an interval.
+
+    `found` is `comparison`, or `compare_speed`.
+    """
+    with_pages = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))[found["pages"] > 0]
+    if with_pages.empty:
+        return "Not measured: no page was timed in both."
+    whole = with_pages[with_pages["stage"] == WHOLE]
+    row = (whole if len(whole) else with_pages.nlargest(1, "median_a")).iloc[0]
+    times = f"{row['stage']} {duration(row['median_a'])} → {duration(row['median_b'])}"
+    of = f"{row['runs_a']} and {row['runs_b']} runs"
+    if row["verdict"] == "inconclusive":
+        return f"Inconclusive, {row['why'] or f'the interval is too wide ({of})'}: {times}."
+    words = f"B is {speed_ratio(row['ratio'], 1.0)}" if row["verdict"] in SURE else "B is as fast"
+    return f"{words} ({significant(row['low'])} to {significant(row['high'])} of A's time; {of}): {times}."
+
+
+def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
+    rows = []
+    for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome"):
+        pages = sorted(group["page"].unique())
+        names = ", ".join([short(page, 40) for page in pages[:8]] + ["…"] * (len(pages) > 8))
+        rows.append((reason, len(pages), ", ".join(in_order(group["stage"])), names))
+    return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
+
+
+def coverage_words(coverage: pd.DataFrame) -> str:
+    """Say how many pages are in both, and why the others are not. A page that is read again is one page."""
+    coverage = coverage.assign(page=coverage["page"].str.replace(COPY, "", regex=True))
+    compared = set(coverage.loc[coverage["outcome"] == "compared", "page"])
+    reasons = coverage[~coverage["page"].isin(compared)].drop_duplicates("page")["outcome"].value_counts()
+    words = f"{len(compared):,} of {plural(coverage['page'].nunique(), 'page')} compared."
+    if len(reasons):
+        words += f" Left out: {', '.join(f'{count:,} {reason}' for reason, count in reasons.items())}."
+    return words

@@ -210,20 +210,3 @@ def _segment(x: Array, price: float, fewest: int) -> list[int]:
         n = int(origin[n])
         points.append(n)
     return points[::-1]
-
-
-# --- a stage of a run -----------------------------------------------------------------------------
-
-
-def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `value`, `low` and `high`: median, p5 and p95.
-
-    Of an imported run that has nothing else, its mean and one standard deviation around it; `of_pages` tells
-    which.
-    """
-    return rows.assign(
-        of_pages=rows["median"].notna(),
-        value=rows["median"].fillna(rows["mean"]).astype(float),
-        low=rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float),
-        high=rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float),
-    )

@@ -119,7 +119,7 @@ def test_one_run_a_side_is_inconclusive_and_says_what_is_left_out(history: Histo
     assert set(table["outcome"]) == {"inconclusive"} and "low" not in table
     out = next(frame for frame in frames if "reason" in frame).set_index("reason")["which pages"]
     assert out.to_dict() == {
-        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "page not in B": PAGES[1],
+        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "not in B": PAGES[1],
     }  # fmt: skip
     differing = next(frame for frame in frames if "section" in frame).set_index("name")[["A", "B"]]
     assert list(differing.loc["number type"]) == ["bfloat16", "float16"]

@@ -126,7 +126,7 @@ def test_a_run_damaged_while_the_history_is_open_is_left_out_of_the_next_answer(
         file = tmp_path / "runs" / "run-3" / "readings.parquet"
         file.write_bytes(file.read_bytes()[:100])
         sides = {"a": "run-1", "b": "run-3", "backend_a": "eager", "backend_b": "eager"}
-        assert set(history.query("coverage", **sides)[0]["outcome"]) == {"page not in B"}
+        assert set(history.query("coverage", **sides)[0]["outcome"]) == {"not in B"}
         assert list(history.problems) == ["runs/run-3"]
         with pytest.raises(HistoryError, match=r"run run-3 is damaged: readings.parquet: .*history check"):
             history.record("run-3")

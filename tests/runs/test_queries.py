@@ -1,4 +1,4 @@
-"""Every question against pandas on the rows that were written."""
+"""Every question against pandas on the rows that were written, and against rows worked out by hand."""
 
 from __future__ import annotations
 
@@ -25,18 +25,16 @@ STAGES = ("sam", "prefill", "decode")
 
 @pytest.fixture(scope="module")
 def written() -> pd.DataFrame:
-    """Rows of four runs: seeded times, some pages twice, one run with its vendor backend, one profiled."""
+    """Rows of four runs: seeded times, page 1 twice, one run with its vendor backend, one profiled."""
     random = np.random.default_rng(7)
-    rows = []
-    for number in range(4):
-        for backend in ("eager", "vendor") if number == 2 else ("eager",):
-            for page in range(5 + number):
-                for stage in STAGES:
-                    for _ in range(2 if page == 1 else 1):
-                        milliseconds = float(random.lognormal(3, 0.5))
-                        inside = stage == "sam"
-                        row = timing(f"p{page}", stage, milliseconds, backend=backend, inside_prefill=inside)
-                        rows.append({"run_id": f"run-{number}", **row})
+    sides = [(0, "eager"), (1, "eager"), (2, "eager"), (2, "vendor"), (3, "eager")]
+    rows = [
+        {"run_id": f"run-{number}"}
+        | timing(f"p{page}", stage, random.lognormal(3, 0.5), backend=backend, inside_prefill=stage == "sam")
+        for number, backend in sides
+        for page in (1, *range(5 + number))
+        for stage in STAGES
+    ]
     return pd.DataFrame(rows)
 
 
@@ -44,34 +42,15 @@ def written() -> pd.DataFrame:
 def history(written: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     root = tmp_path_factory.mktemp("history")
     for number in range(4):
-        run_id = f"run-{number}"
-        rows = written[written["run_id"] == run_id].to_dict("records")
+        rows: Any = written[written["run_id"] == f"run-{number}"].to_dict("records")
         write_run(
-            root, run_id, [{str(key): value for key, value in row.items()} for row in rows],
-            created=f"2026-01-0{number + 1}T00:00:00+00:00",
-            backends=("eager", "vendor") if number == 2 else ("eager",),
-            engine=("eager", "fast")[number % 2], gpu=("NVIDIA H200", None)[number // 2],
-            dtype="bfloat16", preset="gundam", attention="sdpa", host=f"host-{number}",
-            git_commit="c" * number,
-            profiled=number == 3,
-            settings={"preset": "gundam", "infer": {"max_new_tokens": 100 * (number // 2)}},
-            environment={} if number else {"driver": "580"},
+            root, f"run-{number}", rows, created=f"2026-01-0{number + 1}T00:00:00+00:00",
+            backends=("eager", "vendor") if number == 2 else ("eager",), host=f"host-{number}",
+            engine=("eager", "fast")[number % 2], gpu=("NVIDIA H200", None)[number // 2], dtype="bfloat16",
+            preset="gundam", attention="sdpa", git_commit="c" * number, profiled=number == 3,
         )  # fmt: skip
     with History(root) as opened:
         yield opened
-
-
-def expected_summary(rows: pd.DataFrame) -> pd.DataFrame:
-    def of(times: pd.Series) -> dict[str, float]:
-        values = times.to_numpy()
-        return {
-            "n": len(values), "median": np.median(values), "p5": np.quantile(values, 0.05),
-            "p95": np.quantile(values, 0.95), "mean": values.mean(), "std": values.std(ddof=1),
-        }  # fmt: skip
-
-    groups = rows.groupby(["run_id", "backend", "stage"])["milliseconds"]
-    found = [dict(zip(("run_id", "backend", "stage"), key, strict=True)) | of(times) for key, times in groups]
-    return pd.DataFrame(found)
 
 
 def same(left: pd.DataFrame, right: pd.DataFrame, keys: list[str]) -> None:
@@ -80,43 +59,34 @@ def same(left: pd.DataFrame, right: pd.DataFrame, keys: list[str]) -> None:
     pd.testing.assert_frame_equal(left, right, check_dtype=False, rtol=1e-12)
 
 
-def test_summary_of_every_run(history: History, written: pd.DataFrame) -> None:
+def test_summaries_and_totals(history: History, written: pd.DataFrame) -> None:
     found = history.query("stage_summary")[0]
-    same(found, expected_summary(written), ["run_id", "backend", "stage"])
+    keys = ["run_id", "backend", "stage"]
+    times = written.groupby(keys)["milliseconds"]
+    expected = times.agg(
+        n="count", median="median", p5=lambda of: of.quantile(0.05), p95=lambda of: of.quantile(0.95),
+        mean="mean", std="std",
+    )  # fmt: skip
+    same(found, expected.reset_index(), keys)
     assert found.loc[found["stage"] == "sam", "inside_prefill"].all()
-    for profiled, names in ((False, ["run-2", "run-1", "run-0"]), (True, ["run-3"])):
-        assert history.runs(profiled=profiled)["run_id"].tolist() == names
-    assert history.runs(engines=["fast"])["run_id"].tolist() == ["run-3", "run-1"]
-    chosen = history.query("stage_summary", run_ids=["run-2"], backends=["vendor"], stages=["decode"])[0]
-    assert chosen["run_id"].tolist() == ["run-2"]
-
-
-def test_a_pages_total_leaves_vision_out(history: History, written: pd.DataFrame) -> None:
     found = history.query("page_totals", run_ids=["run-2"])[0]
     mine = written[(written["run_id"] == "run-2") & (written["stage"] != "sam")]
-    totals = mine.groupby(["page", "backend"])["milliseconds"].sum().reset_index()
-    same(found, totals, ["page", "backend"])
-    assert all(list(stages) == ["decode", "prefill"] for stages in found["stages"])
+    same(found, mine.groupby(["page", "backend"])["milliseconds"].sum().reset_index(), ["page", "backend"])
+    assert set(found["stages"]) == {"decode, prefill"}  # vision is part of prefill
 
 
 @pytest.mark.parametrize(
     "filters, runs",
     [
-        ({}, "3210"),
-        ({"engines": ["fast"]}, "31"),
-        ({"engines": ["fast"], "gpus": ["NVIDIA H200"]}, "1"),
-        ({"backends": ["vendor"]}, "2"),
-        ({"profiled": False}, "210"),
-        ({"commits": ["cc", "c"]}, "21"),
-        ({"hosts": ["host-0"]}, "0"),
+        ({}, "3210"), ({"engines": ["fast"]}, "31"), ({"engines": ["fast"], "gpus": ["NVIDIA H200"]}, "1"),
+        ({"backends": ["vendor"]}, "2"), ({"profiled": False}, "210"), ({"profiled": True}, "3"),
+        ({"commits": ["cc", "c"]}, "21"), ({"hosts": ["host-0"]}, "0"), ({"sources": ["nsys"]}, ""),
         ({"since": datetime(2026, 1, 2), "until": datetime(2026, 1, 4)}, "21"),
-        ({"sources": ["nsys"]}, ""),
         ({"dtypes": ["bfloat16"], "presets": ["gundam"], "attentions": ["sdpa"]}, "3210"),
-        ({"text": "RUN-3"}, "3"),
-        ({"limit": 2}, "32"),
-        ({"engines": []}, ""),
+        ({"text": "RUN-3"}, "3"), ({"limit": 2}, "32"), ({"engines": []}, ""), ({"trashed": True}, ""),
+        ({"contended": True}, ""), ({"tags": ["none"]}, ""),
     ],
-)
+)  # fmt: skip
 def test_filters_of_the_runs(history: History, filters: dict[str, Any], runs: str) -> None:
     assert "".join(run_id[-1] for run_id in history.runs(**filters)["run_id"]) == runs
 
@@ -128,34 +98,27 @@ def test_what_there_is_to_filter_by(history: History) -> None:
 
 
 def test_tokens_a_second(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, record("a")) as writer:
-        writer.add_rows(
-            "readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")]
-        )
-        writer.add_rows("readings", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
-        writer.add_rows("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
-    # Decode of one page was not measured: no rate, rather than one that is too high.
-    with RunDirectory.create(tmp_path, record("b")) as writer:
-        writer.add_rows(
-            "readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")]
-        )
-        writer.add_rows("stage_timings", [timing("p", "decode", 100.0)])
-    # Pages read together share their time: what all decoded a second is what their bench says.
-    told = {"eager": {"tokens_per_s": 800.0, "pages_per_s": 5.0}}
-    for name, environment in (("c", told), ("d", {})):
-        engine = "eager, 2 pages together"
-        with RunDirectory.create(tmp_path, record(name, engine=engine, environment=environment)) as writer:
-            writer.add_rows("readings", [{"page": "p", "backend": "eager", "new_tokens": 30}])
-            writer.add_rows("stage_timings", [timing("p", "decode", 100.0)])
+    bench = {"eager": {"tokens_per_s": 800.0, "pages_per_s": 5.0}}
+    together = "eager, 2 pages together"
+    # b: decode of one page was not measured: no rate, rather than one that is too high. c, d: pages read
+    # together share their time, and what all decoded a second is what their bench says.
+    for name, pages, times, fields in (
+        ("a", "pq!", {"p": 100.0, "q": 50.0}, {}),
+        ("b", "pq", {"p": 100.0}, {}),
+        ("c", "p", {"p": 100.0}, {"engine": together, "environment": bench}),
+        ("d", "p", {"p": 100.0}, {"engine": together}),
+    ):
+        with RunDirectory.create(tmp_path, record(name, **fields)) as writer:
+            for page in pages:
+                facts = {"error": "cannot be read"} if page == "!" else {"new_tokens": 30}
+                writer.add_rows("readings", [{"page": page, "backend": "eager", **facts}])
+            writer.add_rows("stage_timings", [timing(page, "decode", spent) for page, spent in times.items()])
     with History(tmp_path) as history:
-        found = history.query("pace")[0].set_index("run_id")
-        assert found["tokens_per_s"].fillna(0).to_dict() == {"a": 400.0, "b": 0, "c": 800.0, "d": 0}
-        assert found["page_tokens_per_s"].fillna(0).to_dict() == {"a": 400.0, "b": 0, "c": 300.0, "d": 300.0}
-        counts = history.runs().set_index("run_id").loc[["a", "b"]]
-        assert counts["pages"].to_dict() == {"a": 3, "b": 2} and counts["failed"].to_dict() == {
-            "a": 1,
-            "b": 0,
-        }
+        found = history.query("pace")[0].set_index("run_id").fillna(0)
+        counts = history.runs().set_index("run_id").sort_index()
+    assert found["tokens_per_s"].to_dict() == {"a": 400.0, "b": 0, "c": 800.0, "d": 0}
+    assert found["page_tokens_per_s"].to_dict() == {"a": 400.0, "b": 0, "c": 300.0, "d": 300.0}
+    assert counts["pages"].tolist() == [3, 2, 1, 1] and counts["failed"].tolist() == [1, 0, 0, 0]
 
 
 def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
@@ -171,6 +134,20 @@ def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
     assert found.loc["prefill", ["median", "n"]].tolist() == [60.0, 1]
 
 
+def test_a_run_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
+    """Runs from before these settings, and runs that name the published values, are the same."""
+    published = {"ngram_window": 0, "ngram_whitelist": [], "max_tiles": 9, "tile_size": 640, "exif": True}
+    other = published | {"ngram_window": 90, "ngram_whitelist": ["<td>"], "exif": False, "template": "roles"}
+    for name, infer in (("old", {}), ("plain", published | {"template": "plain"}), ("other", other)):
+        settings = {"prompt": "markdown", "infer": {"max_new_tokens": 9, **infer}}
+        write_run(tmp_path, name, [timing("p", "decode", 1.5)], settings=settings)
+    with History(str(tmp_path)) as history:
+        assert history.runs().set_index("run_id")["policy"].to_dict() == {
+            "old": "as published", "plain": "as published",
+            "other": 'exif false, ngram_whitelist ["<td>"], ngram_window 90, template roles',
+        }  # fmt: skip
+
+
 # --- B against A --------------------------------------------------------------------------------
 
 
@@ -179,80 +156,60 @@ def test_pairs_are_of_the_same_page(history: History, written: pd.DataFrame) -> 
         found = history.query("coverage", a=a, b="run-2", backend_a=backend_a, backend_b=backend_b)[0]
         return found[found["outcome"] == "compared"]
 
-    found = pairs("run-0", "eager", "vendor")
     medians = written.groupby(["run_id", "backend", "stage", "page"])["milliseconds"].median()
-    a = medians.loc["run-0", "eager"].rename("a_ms").reset_index()
-    b = medians.loc["run-2", "vendor"].rename("b_ms").reset_index()
-    same(found, a.merge(b, on=["stage", "page"]), ["stage", "page"])
-    assert len(found) == 5 * len(STAGES)
+    of_a, of_b = medians.loc["run-0", "eager"].rename("a_ms"), medians.loc["run-2", "vendor"].rename("b_ms")
+    expected = of_a.reset_index().merge(of_b.reset_index(), on=["stage", "page"])
+    same(pairs("run-0", "eager", "vendor"), expected, ["stage", "page"])
     of_one_run = pairs("run-2", "vendor", "eager")
     assert len(of_one_run) == 7 * len(STAGES) and not (of_one_run["a_ms"] == of_one_run["b_ms"]).any()
     with_itself = pairs("run-2", "eager", "eager")
     assert (with_itself["a_ms"] == with_itself["b_ms"]).all()
 
 
+_PAGES: dict[str, tuple[str | None, str | None, str, str]] = {
+    # content of the image in A and in B ("!" failed, None: no such page), outcome of sam and of decode
+    "both": ("1", "1", "compared", "compared"),
+    "changed": ("1", "2", *["another image under the same name"] * 2),
+    "unknown": ("", "1", "compared", "compared"),
+    "only a": ("1", None, *["not in B"] * 2),
+    "only b": (None, "1", *["not in A"] * 2),
+    "fails in a": ("!", "1", *["failed in A"] * 2),
+    "fails in b": ("1", "!", *["failed in B"] * 2),
+    "less in a": ("1", "1", "without this stage in A", "compared"),
+    "less in b": ("1", "1", "without this stage in B", "compared"),
+}
+
+
 def test_what_is_left_out_is_named(tmp_path: Path) -> None:
-    # page: (content of its image, error) in A and in B; None where the run does not have the page
-    pages: dict[str, tuple[tuple[str | None, str | None] | None, tuple[str | None, str | None] | None]] = {
-        "both": (("1", None), ("1", None)),
-        "changed": (("1", None), ("2", None)),
-        "unknown": ((None, None), ("1", None)),
-        "only a": (("1", None), None),
-        "only b": (None, ("1", None)),
-        "fails in a": ((None, "x"), ("1", None)),
-        "fails in b": (("1", None), (None, "x")),
-        "less in a": (("1", None), ("1", None)),
-        "less in b": (("1", None), ("1", None)),
-    }
     for side, run_id in enumerate("ab"):
         with RunDirectory.create(tmp_path, record(run_id)) as writer:
-            for page, sides in pages.items():
-                if (image := sides[side]) is None:
+            for page, facts in _PAGES.items():
+                if (image := facts[side]) is None:
                     continue
-                content, error = image
-                sha256 = content * 64 if content else None
-                writer.add_rows(
-                    "readings", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}]
-                )
-                if error is None:
-                    writer.add_rows("stage_timings", [timing(page, "decode", 5.0)])
-                    if page != f"less in {run_id}":
-                        writer.add_rows("stage_timings", [timing(page, "sam", 1.0)])
+                known = {"error": "x"} if image == "!" else {"sha256": image * 64 or None}
+                writer.add_rows("readings", [{"page": page, "backend": "eager", **known}])
+                stages = ["decode", "sam"][: 1 + (page != f"less in {run_id}")] if image != "!" else []
+                writer.add_rows("stage_timings", [timing(page, stage, 5.0) for stage in stages])
     with History(tmp_path) as history:
-        chosen = {"a": "a", "b": "b", "backend_a": "eager", "backend_b": "eager"}
-        found = history.query("coverage", **chosen)[0]
-        outcomes = {(row.stage, row.page): row.outcome for row in found.itertuples()}
-        assert outcomes["sam", "both"] == outcomes["decode", "unknown"] == "compared"
-        assert outcomes["sam", "changed"] == "another image under the same name"
-        assert outcomes["sam", "only a"] == "page not in B" and outcomes["sam", "only b"] == "page not in A"
-        assert (
-            outcomes["sam", "fails in b"] == "failed in B" and outcomes["sam", "fails in a"] == "failed in A"
-        )
-        assert outcomes["sam", "less in b"] == "stage not measured in B"
-        assert outcomes["sam", "less in a"] == "stage not measured in A"
-        assert outcomes["decode", "less in a"] == "compared"
-        assert len(outcomes) == len(found) == 18
-
-
-# --- from files ---------------------------------------------------------------------------------
+        found = history.query("coverage", a="a", b="b", backend_a="eager", backend_b="eager")[0]
+    outcomes = found.pivot(index="page", columns="stage", values="outcome")
+    assert {page: tuple(outcomes.loc[page, ["sam", "decode"]]) for page in outcomes.index} == {
+        page: facts[2:] for page, facts in _PAGES.items()
+    }
 
 
 def test_kernels_by_share(tmp_path: Path) -> None:
     for run_id in ("a", "b"):
         with RunDirectory.create(tmp_path, record(run_id)) as writer:
             for stage, times in (("decode", [6.0, 3.0, 1.0]), (None, [5.0])):
-                rows = [
-                    {"stage": stage, "name": f"k{place}", "total_ns": value}
-                    for place, value in enumerate(times)
-                ]
+                rows = [{"stage": stage, "name": f"k{at}", "total_ns": each} for at, each in enumerate(times)]
                 writer.add_rows("kernels", rows)
     with History(tmp_path) as history:
         found = history.query("kernels", run_ids=["a"], top=2)[0]
-        assert found["name"].tolist() == ["k0", "k0", "k1"]
-        assert found["share"].tolist() == [1.0, 0.6, 0.3]
+        assert found["name"].tolist() == ["k0", "k0", "k1"] and found["share"].tolist() == [1.0, 0.6, 0.3]
         assert set(history.query("kernels", run_ids=["a", "b"], stages=["decode"])[0]["run_id"]) == {"a", "b"}
-        assert history.query("kernels", run_ids=[])[0].empty
-        assert history.query("kernels", run_ids=["no such run"])[0].empty
+        for none in ([], ["no such run"]):
+            assert history.query("kernels", run_ids=none)[0].empty
 
 
 # --- the text of a query ------------------------------------------------------------------------
@@ -272,11 +229,9 @@ def test_the_sql_that_is_shown_gives_the_same_answer(
     history: History, asked: Callable[[str], pd.DataFrame]
 ) -> None:
     values: dict[str, Any] = {
-        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "eager",
-        "baseline": "run-0", "host": "host-1", "preset": "gundam", "checkpoint": "data/mini",
-        "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
-        "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
-        "pairs": [0, 0], "sides": ["a", "b"], "backends": ["eager", "vendor"], "chosen": [True, False],
+        "run_ids": ["run-1", "run-2"], "run_id": "run-1", "a": "run-0", "b": "run-2", "backend_a": "eager",
+        "backend_b": "vendor", "pairs": [0, 0], "sides": ["a", "b"], "backends": ["eager", "vendor"],
+        "chosen": [True, False],
     }  # fmt: skip
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
@@ -290,36 +245,16 @@ def test_no_value_becomes_sql(history: History, asked: Callable[[str], pd.DataFr
     """A list takes all the texts at once, a single value the next of them in turn."""
     before, texts = len(history.sql("SELECT * FROM runs")), itertools.cycle(HOSTILE)
     tried = 0
-    for name, query in [*QUERIES.items()] * 2:
-        lists = (
-            "run_ids", "backends", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs",
-            "sides", "pages",
-        )  # fmt: skip
+    for name, query in [*QUERIES.items()] * 3:
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():
-            if key in lists:
-                given[key] = [*HOSTILE]
-            elif key in ("steps", "pairs", "chosen"):
+            if key in ("pairs", "chosen"):
                 given[key] = [0] * len(HOSTILE)
-            elif standard is REQUIRED or key in ("text", "page", "section", "kind"):
+            elif key in ("run_id", "a", "b", "backend_a", "backend_b", "text", "kind"):
                 given[key], tried = next(texts), tried + 1
-        answer, sql = history.query(name, **given)
+            elif key.endswith("s") or standard is REQUIRED:
+                given[key] = [*HOSTILE]
+        answer, sql = history.query(name, **{key: given[key] for key in given.keys() - {"contended"}})
         pd.testing.assert_frame_equal(asked(sql), answer)
     assert tried > len(HOSTILE)
     assert len(history.sql("SELECT * FROM runs")) == before
-
-
-def test_a_run_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
-    """Runs from before these settings, and runs that name the published values, are the same."""
-    published = {"ngram_window": 0, "ngram_whitelist": [], "max_tiles": 9, "tile_size": 640, "exif": True}
-    other = published | {"ngram_window": 90, "ngram_whitelist": ["<td>"], "exif": False, "template": "roles"}
-    for name, infer in (("old", {}), ("plain", published | {"template": "plain"}), ("other", other)):
-        settings = {"prompt": "markdown", "infer": {"max_new_tokens": 9, **infer}}
-        write_run(tmp_path, name, [timing("p", "decode", 1.5)], settings=settings)
-    with History(str(tmp_path)) as history:
-        found = history.runs()
-    assert dict(zip(found["run_id"], found["policy"], strict=True)) == {
-        "old": "as published",
-        "plain": "as published",
-        "other": 'exif false, ngram_whitelist ["<td>"], ngram_window 90, template roles',
-    }

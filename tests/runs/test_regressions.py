@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import WHOLE
 from dsocr_core.runs.regressions import changes, sentence
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.statistics import TOTAL
-from dsocr_core.runs.timings import WHOLE
 from tests.support.timed_history import BASE_MS, paced, record, write
 
 SLOW = {"decode": 1.08, "sam": 1.5, "tokenizer": 3.0}

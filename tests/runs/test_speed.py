@@ -1,15 +1,19 @@
-"""Speeds over recorded runs: what counts as like a run, and what is no speed at all."""
+"""Speeds over recorded runs: what counts as like a run, what is no speed at all, and what is said of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dsocr_core.reading.parity import Comparison
+from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import setting
 from dsocr_core.runs.record import Recording
+from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings
@@ -19,13 +23,14 @@ from tests.support.timed_history import BASE_MS, paced, record, write
 CONTENDED_RUN = {"environment": {"machine": {"contended": True}}}
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Three runs of each of two commits, the second 8 % slower; others that are like neither."""
+    root = tmp_path_factory.mktemp("history")
     for number in range(3):
         for place, (name, factor) in enumerate((("old", 1.0), ("new", 1.08))):
             run = record(f"{name}-{number}", number + place / 2, git_commit=str(place + 1) * 40)
-            write(tmp_path, run, paced(100 + 10 * number + place, dict.fromkeys(BASE_MS, factor)))
+            write(root, run, paced(100 + 10 * number + place, dict.fromkeys(BASE_MS, factor)))
     others = {
         "busy": {"git_commit": "2" * 40} | CONTENDED_RUN,
         "elsewhere": {"git_commit": "2" * 40, "host": "lab-2"},
@@ -33,17 +38,25 @@ def history(tmp_path: Path) -> History:
         "unknown": {"git_commit": None},
     }
     for number, (name, fields) in enumerate(others.items()):
-        write(tmp_path, record(name, 10 + number, **fields), paced(200 + number))
-    return History(tmp_path)
+        write(root, record(name, 10 + number, **fields), paced(200 + number))
+    less = {key: spent for key, spent in paced(300).items() if key[2] != "decode" or key[0] != "page-00.png"}
+    write(root, record("less", 20, git_commit="4" * 40), less)
+    return History(root)
+
+
+def total(history: History, a: str, b: str, contended: bool = False) -> pd.Series:
+    found = compare_speed(history, (a, "fast"), (b, "fast"), contended=contended).set_index("stage")
+    assert found.index[-1] == TOTAL
+    return found.loc[TOTAL]
 
 
 def test_runs_of_one_commit_machine_and_setting_are_counted(history: History) -> None:
-    found = compare_speed(history, ("old-1", "fast"), ("new-0", "fast")).set_index("stage")
-    assert found.index[-1] == TOTAL
-    assert found.loc[TOTAL, ["runs_a", "runs_b", "pages", "verdict"]].tolist() == [3, 3, 12, "slower"]
-    assert found["ratio"].between(1.06, 1.10).all()
-    back = compare_speed(history, ("new-0", "fast"), ("old-1", "fast")).set_index("stage")
-    assert back.loc[TOTAL, "verdict"] == "faster"
+    found = total(history, "old-1", "new-0")
+    assert found[["runs_a", "runs_b", "pages", "verdict"]].tolist() == [3, 3, 12, "slower"]
+    assert 1.06 < found["ratio"] < 1.10
+    assert total(history, "new-0", "old-1")["verdict"] == "faster"
+    assert total(history, "old-0", "busy", contended=True)["runs_b"] == 4  # with the three that were not
+    assert total(history, "old-0", "less")["pages"] == 11  # a page without its decode is no page as a whole
 
 
 @pytest.mark.parametrize(
@@ -54,47 +67,68 @@ def test_runs_of_one_commit_machine_and_setting_are_counted(history: History) ->
     ],
 )  # fmt: skip
 def test_what_is_no_speed_is_inconclusive_and_says_why(history: History, a: str, b: str, why: str) -> None:
-    total = compare_speed(history, (a, "fast"), (b, "fast")).set_index("stage").loc[TOTAL]
-    assert total["verdict"] == "inconclusive" and why in total["why"]
-    assert total["ratio"] != total["ratio"], "no ratio of one process"
-
-
-def test_contended_runs_count_where_they_are_asked_for(history: History) -> None:
-    total = (
-        compare_speed(history, ("old-0", "fast"), ("busy", "fast"), contended=True)
-        .set_index("stage")
-        .loc[TOTAL]
-    )
-    assert total["runs_b"] == 4  # with the three that were not
+    found = total(history, a, b)
+    assert found["verdict"] == "inconclusive" and why in found["why"]
+    assert pd.isna(found["ratio"]), "no ratio of one process"
 
 
 def test_all_runs_beside_a_baseline(history: History) -> None:
     found = against_baseline(history, ("old-0", "fast"), dict.fromkeys(history.run_ids(), "fast"))
     assert {run: ratio.verdict for run, ratio in found.items()} == {
         **dict.fromkeys(("new-0", "new-1", "new-2"), "slower"),
-        **dict.fromkeys(("busy", "elsewhere", "together", "unknown"), "inconclusive"),
+        **dict.fromkeys(("busy", "elsewhere", "together", "unknown", "less"), "inconclusive"),
     }
     assert found["new-1"].ratio == pytest.approx(1.08, rel=0.02)
-    assert found["together"].ratio != found["together"].ratio, "latency is not divided by throughput"
-
-
-def drafted_run(location: Path, **environment: str) -> str:
-    """A run of one page that the fast engine read."""
-    result = replace(make_result(backend="fast"), environment={"engine": "fast", **environment})
-    with Recording(Settings(engine="fast", history=str(location))) as recorder:
-        recorder.add("page.png", Comparison(result.request, result))
-    assert recorder.id is not None
-    return recorder.id
+    assert pd.isna(found["together"].ratio), "latency is not divided by throughput"
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_drafted_run_beside_an_undrafted_one_is_no_speed_unless_asked_for(
     tmp_path: Path, asked: bool
 ) -> None:
-    plain, drafted = drafted_run(tmp_path), drafted_run(tmp_path, draft="text-layer")
+    names = []
+    for environment in ({}, {"draft": "text-layer"}):
+        result = replace(make_result(backend="fast"), environment={"engine": "fast", **environment})
+        with Recording(Settings(engine="fast", history=str(tmp_path))) as recorder:
+            recorder.add("page.png", Comparison(result.request, result))
+        names.append((str(recorder.id), "fast"))
     with History(tmp_path) as history:
-        assert [history.record(run).engine for run in (plain, drafted)] == ["fast", "fast, with drafts"]
-        found = compare_speed(history, (plain, "fast"), (drafted, "fast"), contended=asked)
+        assert [history.record(run).engine for run, _ in names] == ["fast", "fast, with drafts"]
+        found = compare_speed(history, *names, contended=asked)
         assert (set(found["why"]) == {ONE_DRAFTED}) == (not asked)
-        same = compare_speed(history, (drafted, "fast"), (drafted, "fast"))
-        assert ONE_DRAFTED not in set(same.get("why", ()))
+        assert ONE_DRAFTED not in set(compare_speed(history, names[1], names[1]).get("why", ()))
+
+
+# --- in words and tables --------------------------------------------------------------------------
+
+
+def test_a_whole_page_needs_the_same_stages_on_both_sides_and_one_read_again_is_one_page() -> None:
+    coverage = pd.DataFrame(
+        [("decode", "p", 8.0, 3.0, "compared"), ("prefill", "p", 2.0, 2.0, "compared"),
+         ("sam", "p", 1.0, 1.0, "compared"), ("decode", "q", 8.0, 3.0, "compared"),
+         ("prefill", "q", 2.0, None, "without this stage in B")],
+        columns=["stage", "page", "a_ms", "b_ms", "outcome"],
+    )  # fmt: skip
+    whole = speed.whole_pages(coverage)[["stage", "page", "a_ms", "b_ms"]]
+    assert whole.to_numpy().tolist() == [["whole page", "p", 10.0, 5.0]]
+    copies = [f"p{page}{copy}" for page in range(2) for copy in ("", " #2", " #3")]
+    coverage = pd.DataFrame({"page": [*copies, "q"], "outcome": ["compared"] * 6 + ["not in A"]})
+    assert speed.coverage_words(coverage) == "2 of 3 pages compared. Left out: 1 not in A."
+
+
+def test_settings_as_asked_are_not_beside_what_they_came_to() -> None:
+    facts = pd.DataFrame(
+        [("a", "settings", "dtype", "auto"), ("b", "settings", "dtype", "float32"),
+         ("a", "settings", "pdf_dpi", "150"), ("b", "settings", "pdf_dpi", "72")],
+        columns=["run_id", "section", "name", "value"],
+    )  # fmt: skip
+    assert side_by_side(facts, ["a", "b"], differing=True)["name"].tolist() == ["pdf_dpi"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "backends"), [("eager", ["eager", "vendor"]), ("endpoint plain", ["endpoint", "endpoint-2"])]
+)
+def test_a_second_backend_does_not_have_the_dtype_of_the_run(engine: str, backends: list[str]) -> None:
+    """F9: the vendor's row said bf16; it ran float32."""
+    run = {"engine": engine, "device": "cpu", "dtype": "bfloat16", "attention": "sdpa", "backends": backends}
+    assert [setting(run, each)[3:5] for each in backends] == [("bf16", "sdpa"), ("", "")]

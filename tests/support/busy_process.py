@@ -101,7 +101,7 @@ def check(history: object) -> list[str]:
     assert isinstance(history, History)
     assert not history.problems, history.problems
     runs = sorted(history.run_ids())
-    seen = history.query("stage_summary", stages=["decode"])[0]
+    seen = history.query("stage_summary")[0].query("stage == 'decode'")
     assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
     latest = runs[-3:]
     for run_id in latest:

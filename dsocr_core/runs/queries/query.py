@@ -14,7 +14,7 @@ from dsocr_core.runs.record import flattened
 from dsocr_core.runs.schema import relation
 from dsocr_core.settings import InferSettings
 
-_FILES, _EVERY = "read_parquet($files)", "read_parquet($files, union_by_name = true)"
+_FILES = "read_parquet($files)"
 REQUIRED: Any = ...
 """Default of a parameter that has to be given."""
 
@@ -23,7 +23,6 @@ REQUIRED: Any = ...
 class Query:
     """One question. `table` names a table or view that is read from the files of the chosen runs."""
 
-    why: str
     sql: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     table: str | None = None
@@ -32,8 +31,8 @@ class Query:
         """The SQL as it is run: views in their own words, `no_rows` has the columns of the table."""
         if not self.table:
             return self.sql
-        rows = f"FROM no_rows UNION ALL BY NAME FROM {_EVERY}" if files else "FROM no_rows"
-        return self.sql.replace(_FILES, relation(self.table, f"({rows})"))
+        more = " UNION ALL BY NAME FROM read_parquet($files, union_by_name = true)" if files else ""
+        return self.sql.replace(_FILES, relation(self.table, f"(FROM no_rows{more})"))
 
     def chosen(self, values: Mapping[str, Any]) -> list[str]:
         """The runs that the values name."""
@@ -48,55 +47,32 @@ class Query:
 
 def literal(value: Any) -> str:
     """A value as SQL text."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     if isinstance(value, (list, tuple, set, frozenset)):
-        return f"[{', '.join(literal(item) for item in value)}]"
+        return f"[{', '.join(map(literal, value))}]"
+    if value is None or isinstance(value, (int, float)):  # True too
+        return "NULL" if value is None else repr(value).lower()
     return "'" + str(value).replace("'", "''") + "'"
 
 
-class Questions(dict[str, Query]):
-    """Questions by their names."""
-
-    def ask(self, name: str, why: str, sql: str, table: str | None = None, **parameters: Any) -> None:
-        self[name] = Query(why, sql, parameters, table)
-
-
-RUN_FILTER = """
-    ($trashed::BOOLEAN IS NULL OR runs.trashed = $trashed)
-    AND ($profiled::BOOLEAN IS NULL OR runs.profiled = $profiled)
-    AND ($sources::VARCHAR[] IS NULL OR list_contains($sources, runs.source))
-    AND ($backends::VARCHAR[] IS NULL OR list_has_any(runs.backends, $backends))
-    AND ($engines::VARCHAR[] IS NULL OR list_contains($engines, runs.engine))
-    AND ($gpus::VARCHAR[] IS NULL OR list_contains($gpus, runs.gpu))
-    AND ($hosts::VARCHAR[] IS NULL OR list_contains($hosts, runs.host))
-    AND ($dtypes::VARCHAR[] IS NULL OR list_contains($dtypes, runs.dtype))
-    AND ($attentions::VARCHAR[] IS NULL OR list_contains($attentions, runs.attention))
-    AND ($presets::VARCHAR[] IS NULL OR list_contains($presets, runs.preset))
-    AND ($commits::VARCHAR[] IS NULL OR list_contains($commits, runs.git_commit))
-    AND ($tags::VARCHAR[] IS NULL OR list_has_any(runs.tags, $tags))
-    AND ($since::TIMESTAMP IS NULL OR runs.created >= $since)
-    AND ($until::TIMESTAMP IS NULL OR runs.created < $until)
-    AND ($contended::BOOLEAN IS NULL OR runs.contended = $contended)
-"""
-"""Filters that several questions share, of `listed AS runs`: each NULL means "any"."""
-
+_TEXTS = ("source", "engine", "gpu", "host", "dtype", "attention", "preset")
+_FLAGS, _LISTS = ("trashed", "profiled", "contended"), ("backends", "tags")
+RUN_FILTER = " AND ".join(
+    (
+        *(f"(${name}::BOOLEAN IS NULL OR runs.{name} = ${name})" for name in _FLAGS),
+        *(f"(${name}::VARCHAR[] IS NULL OR list_has_any(runs.{name}, ${name}))" for name in _LISTS),
+        *(f"(${of}s::VARCHAR[] IS NULL OR list_contains(${of}s, runs.{of}))" for of in _TEXTS),
+        "($commits::VARCHAR[] IS NULL OR list_contains($commits, runs.git_commit))",
+        "($since::TIMESTAMP IS NULL OR runs.created >= $since)",
+        "($until::TIMESTAMP IS NULL OR runs.created < $until)",
+    )
+)
+"""Filters of `listed AS runs`: each NULL means "any"."""
 RUN_FILTERS: dict[str, Any] = {
-    "trashed": False,
-    **dict.fromkeys(
-        (
-            "profiled", "sources", "backends", "engines", "gpus", "hosts", "dtypes", "attentions", "presets",
-            "commits", "tags", "since", "until", "contended",
-        )
-    ),
+    **dict.fromkeys(re.findall(r"\$(\w+)::", RUN_FILTER)), "trashed": False
 }  # fmt: skip
-"""Filters of `runs` and of every trend, with what they are when not given."""
+"""Filters of `runs`, with what they are when not given."""
 
 # What decides how much work a page is, beside what `runs` has; NULL where a run's settings do not say.
 _PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
@@ -118,8 +94,6 @@ _WORK = f"""
         FROM facts SEMI JOIN expected USING (run_id) WHERE section = 'settings' GROUP BY run_id
     ) AS work
 """
-
-
 LISTED = f"""
     SELECT runs.*, runs.run_id IN (
                SELECT run_id FROM facts SEMI JOIN expected USING (run_id)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dsocr_core.runs.queries.query import REQUIRED, RUN_FILTER, RUN_FILTERS, Questions
+from dsocr_core.runs.queries.query import REQUIRED, RUN_FILTER, RUN_FILTERS, Query
 
-QUERIES = Questions()
-_ask = QUERIES.ask
+QUERIES: dict[str, Query] = {}
 
-_ask(
-    "runs",
-    "the runs that pass the filters, newest first, with their marks and what is in them",
+# The runs that pass the filters, newest first, with their marks and what is in them.
+QUERIES["runs"] = Query(
     f"""
     SELECT * EXCLUDE (prompt) FROM listed AS runs
     WHERE {RUN_FILTER}
@@ -18,21 +16,16 @@ _ask(
     ORDER BY runs.created DESC, runs.run_id DESC
     LIMIT $limit
     """,
-    **RUN_FILTERS,
-    text=None,
-    limit=None,
+    {**RUN_FILTERS, "text": None, "limit": None},
 )
 
-_ALIKE = (
-    "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled", "git_commit",
-    "git_dirty", "checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy",
-)  # fmt: skip
+_SETTING = (
+    "source, engine, device, gpu, host, dtype, attention, preset, profiled, checkpoint, prompt, "
+    "max_new_tokens, no_repeat_ngram_size, policy"
+)
 
-_SETTING = ", ".join(f"runs.{name}" for name in _ALIKE if name not in ("git_commit", "git_dirty"))
-
-_ask(
-    "settings",
-    "per run of a commit and backend, newest first: its machine and setting as one number, the pages timed",
+# Per run of a commit and backend, newest first: its machine and setting as one number, the pages timed.
+QUERIES["settings"] = Query(
     f"""
     WITH timed AS (
         SELECT series.run_id, series.backend,
@@ -41,29 +34,26 @@ _ask(
         JOIN page_names ON page_names.number = times.page
         WHERE series.aggregate = 'page' AND list_contains($run_ids, series.run_id) GROUP BY ALL
     )
-    SELECT runs.run_id, runs.git_commit, runs.git_dirty, timed.backend, timed.pages,
-           hash({_SETTING}) AS setting
-    FROM listed AS runs JOIN timed USING (run_id) WHERE runs.git_commit IS NOT NULL
-    ORDER BY runs.created DESC, runs.run_id DESC, backend
+    SELECT run_id, git_commit, git_dirty, timed.backend, timed.pages, hash({_SETTING}) AS setting
+    FROM listed JOIN timed USING (run_id) WHERE git_commit IS NOT NULL
+    ORDER BY created DESC, run_id DESC, backend
     """,
-    run_ids=REQUIRED,
+    {"run_ids": REQUIRED},
 )
 
-_ask(
-    "kinds",
-    "what decides the times of runs as one number, the same for runs of one commit, machine and setting; "
-    "newest first",
+# What decides the times of runs as one number, the same for runs of one commit, machine and setting; newest
+# first.
+QUERIES["kinds"] = Query(
     f"""
     SELECT run_id, contended, trashed,
-           hash({", ".join(_ALIKE)}, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
+           hash({_SETTING}, git_commit, git_dirty, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
            regexp_extract(engine, '[0-9]+ pages together') AS together
     FROM listed ORDER BY created DESC, run_id DESC
-    """,
+    """
 )
 
-_ask(
-    "filter_values",
-    "what there is to filter by: values of each filter and how many runs have them",
+# What there is to filter by: values of each filter and how many runs have them.
+QUERIES["filter_values"] = Query(
     """
     SELECT name, value, count(*) AS runs
     FROM (
@@ -75,30 +65,25 @@ _ask(
         UNION ALL SELECT run_id, 'tags', unnest(tags) FROM marks
     )
     WHERE value IS NOT NULL GROUP BY name, value ORDER BY name, runs DESC, value
-    """,
+    """
 )
 
-_ask(
-    "facts",
-    "settings, environment and versions of runs, one row a value",
+# Settings, environment and versions of runs, one row a value.
+QUERIES["facts"] = Query(
     """
-    SELECT run_id, section, name, value FROM facts
-    WHERE list_contains($run_ids, run_id) AND ($section::VARCHAR IS NULL OR section = $section)
+    SELECT run_id, section, name, value FROM facts WHERE list_contains($run_ids, run_id)
     ORDER BY section, name, list_position($run_ids, run_id)
     """,
-    run_ids=REQUIRED,
-    section=None,
+    {"run_ids": REQUIRED},
 )
 
-_ask(
-    "annotations",
-    "everything that was noted about a run, in order",
+# Everything that was noted about a run, in order.
+QUERIES["annotations"] = Query(
     """
     SELECT time, kind, page, name, value FROM annotations
     WHERE run_id = $run_id AND ($kind::VARCHAR IS NULL OR kind = $kind) ORDER BY position
     """,
-    run_id=REQUIRED,
-    kind=None,
+    {"run_id": REQUIRED, "kind": None},
 )
 
 _VERDICTS = """
@@ -109,16 +94,11 @@ _VERDICTS = """
     WHERE page IS NOT NULL AND id IS NOT NULL
 """
 
-_ask(
-    "verdicts",
-    "every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back",
-    f"{_VERDICTS} AND run_id = $run_id ORDER BY time, position",
-    run_id=REQUIRED,
-)
+# Every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back.
+QUERIES["verdicts"] = Query(f"{_VERDICTS} AND run_id = $run_id ORDER BY time, position", {"run_id": REQUIRED})
 
-_ask(
-    "verdict_counts",
-    "per run and review: how many pages have which verdict; the latest of each reviewer counts",
+# Per run and review: how many pages have which verdict; the latest of each reviewer counts.
+QUERIES["verdict_counts"] = Query(
     f"""
     WITH written AS ({_VERDICTS}),
     latest AS (
@@ -132,5 +112,5 @@ _ask(
            count(*) FILTER (verdict = 'wrong') AS wrong, count(*) FILTER (verdict = 'unsure') AS unsure,
            list(DISTINCT reviewer ORDER BY reviewer) AS reviewers
     FROM latest GROUP BY run_id, review ORDER BY run_id, review
-    """,
+    """
 )

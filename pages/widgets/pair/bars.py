@@ -7,7 +7,7 @@ from html import escape
 
 from dsocr_core.base.formatting import duration
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.timings import in_order
+from dsocr_core.runs.labels import in_order
 from pages.widgets.shared.stages import colour, stage_name
 
 Part = tuple[str, float, bool]

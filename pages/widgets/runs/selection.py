@@ -9,12 +9,11 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import moment
-from dsocr_core.runs import timings
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
-from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import STATE, bound, value
 from pages.widgets.runs.tables import figures, own_pace
@@ -68,7 +67,7 @@ def _speed(history: History, runs: pd.DataFrame) -> str:
     found = resources.held(
         "runs speed", history.state, (a, b), lambda: compare_speed(history, a, b, contended=True)
     )
-    return timings.sentence(found)
+    return sentence(found)
 
 
 def _settings(history: History, runs: pd.DataFrame) -> None:

@@ -63,7 +63,7 @@ def _group(by: str, run: Mapping[str, Any], name: str) -> str:
     if by == "commit":
         return str(run["git_commit"])[:7] if has_value(run["git_commit"]) else "commit not known"
     if by == "model":
-        return next(iter(model_name(run)), "model not known")
+        return model_name(run) or "model not known"
     return f"{engine_name(run)} on {card_name(run)}" if by == "engine and card" else name
 
 
@@ -95,7 +95,7 @@ def _runs(
             "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             **{name: runs[name] for name in ("engine", "dtype", "attention", "preset", "draft", "host")},
             "device": runs["gpu"].astype("str").where(runs["gpu"].notna(), runs["device"].astype("str")),
-            "model": [next(iter(model_name({"checkpoint": path})), None) for path in runs["checkpoint"]],
+            "model": [model_name({"checkpoint": path}) or None for path in runs["checkpoint"]],
             "settings": runs["policy"],
             "failed": runs["failed"].astype("Int64"),
             "new tokens": runs["new_tokens"].astype("Int64"),

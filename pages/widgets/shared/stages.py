@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dsocr_core.models.family import inside_prefill, stage_colours
-from dsocr_core.runs.labels import short
-from dsocr_core.runs.timings import VISION
+from dsocr_core.runs.labels import VISION, short
 from pages.widgets.shared.plots import NEUTRAL
 
 

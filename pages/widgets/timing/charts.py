@@ -13,8 +13,7 @@ from dsocr_core.base.formatting import amount, duration, plural, significant, sp
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.kernels import kernel_names
-from dsocr_core.runs.labels import has_value
-from dsocr_core.runs.timings import VISION, in_order
+from dsocr_core.runs.labels import VISION, has_value, in_order
 from pages.widgets.shared import plots
 from pages.widgets.shared.labels import mark
 from pages.widgets.shared.stages import colour, stage_name

@@ -7,9 +7,8 @@ import streamlit as st
 
 from analytic_model.cards import card_named
 from dsocr_core.base.formatting import plural
-from dsocr_core.runs import timings
 from dsocr_core.runs.kernels import SHARES, KernelPairs, kernel_names, kernel_pairs, profile_of
-from dsocr_core.runs.labels import has_value, short_names
+from dsocr_core.runs.labels import has_value, in_order, short_names
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
@@ -97,7 +96,7 @@ def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
     longest, _ = chosen.history.query("kernels", run_ids=runs, top=1)
     launches, _ = chosen.history.query("launches", run_ids=runs)
     stages = [frame["stage"].dropna() for frame in (longest, launches) if len(frame)]
-    return timings.in_order(pd.concat(stages)) if stages else []
+    return in_order(pd.concat(stages)) if stages else []
 
 
 def _longest(chosen: RunSelection, run: str) -> None:

@@ -8,11 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
-from dsocr_core.runs import timings
+from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import engine_name, has_value
+from dsocr_core.runs.labels import WHOLE, engine_name, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
-from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.labels import first_of_ours
@@ -135,7 +134,7 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
     found, coverage = answers.found, answers.coverage
-    st.markdown(f"**{plain(timings.sentence(found))}** {plain(_pages_words(coverage))}")
+    st.markdown(f"**{plain(speed.sentence(found))}** {plain(_pages_words(coverage))}")
     _warn(chosen, a[0], b[0])
     figure.head("Times on the same pages.", sql=answers.sql, comparison=found, coverage=coverage)
     known = found["ratio"].notna().any()
@@ -144,7 +143,7 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
         figure.plot(charts.ratios(found, NEUTRAL_BAND), "ratios", words)
     without = [name for name in ("low", "high", "why") if found[name].replace("", None).isna().all()]
     table.draw(found.drop(columns=without), _COMPARISON, "–")
-    longest = found.loc[found["stage"] != timings.WHOLE].nlargest(1, "median_b")["stage"]
+    longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
     _differences(chosen, a[0], b[0])
     _left_out(coverage)
@@ -154,30 +153,21 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
 
 def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
     sides = {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
-    run_ids = list(dict.fromkeys((a[0], b[0])))
     coverage, coverage_sql = history.query("coverage", **sides)
-    totals, totals_sql = history.query("page_totals", run_ids=run_ids)
-    summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
-    rows = timings.stage_rows(summary, run_ids)
-    of_sides = [
-        rows[(rows["run_id"] == run) & (rows["backend"] == backend)].assign(side=side)
-        for side, (run, backend) in (("a", a), ("b", b))
-    ]
-    found = timings.comparison(compare_speed(history, a, b, contended=contended), pd.concat(of_sides))
+    summary, summary_sql = history.query("stage_summary", run_ids=[a[0], b[0]])
+    compared = speed.compare_speed(history, a, b, contended=contended)
+    found = speed.comparison(compared, summary, a, b)
     found = found.assign(
         times=found["ratio"].fillna(found["median_b"] / found["median_a"]),
         outcome=[outcome_words(each) for each in found["verdict"]],
     )
-    pages = timings.whole_pages(totals, coverage[coverage["outcome"] == "compared"], a, b)
-    change = (pages["b_ms"] / pages["a_ms"] - 1).abs()
-    pages = pages.loc[change.sort_values(ascending=False, kind="stable").index]
-    return _Answers(found, pages, coverage, [coverage_sql, totals_sql, summary_sql])
+    return _Answers(found, speed.whole_pages(coverage), coverage, [coverage_sql, summary_sql])
 
 
 def _pages_words(coverage: pd.DataFrame) -> str:
     """Count what is compared: pages read, and the images that they are of."""
     compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique() if len(coverage) else 0
-    words = timings.coverage_words(coverage) if len(coverage) else "No page times on both sides."
+    words = speed.coverage_words(coverage) if len(coverage) else "No page times on both sides."
     return f"{words} Read {compared:,} times in each." if compared and _copies(coverage) else words
 
 
@@ -196,7 +186,7 @@ def _warn(chosen: RunSelection, a: str, b: str) -> None:
 
 
 def _left_out(coverage: pd.DataFrame) -> None:
-    out = timings.left_out(coverage)
+    out = speed.left_out(coverage)
     if len(out):
         pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
         st.markdown(f"**Left out: something of {plural(pages, 'page')}**")
