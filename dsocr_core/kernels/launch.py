@@ -104,8 +104,8 @@ def _expect_powers(least: int, **values: int) -> None:
 class Kernels:
     """Kernels by their functions: themselves, or `plain` their references in torch.
 
-    A reference stands beside its kernel, has its name with `_reference` behind it, and its arguments. It is
-    what a step is tested with where every program of a kernel would run in an interpreter.
+    A reference stands beside its kernel, has its name with `_reference` behind it, and its arguments, whose
+    types stand there. It is what a step is tested with where an interpreter would run every program.
     """
 
     plain: bool = False

@@ -29,6 +29,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -358,23 +359,16 @@ class BatchReader:
 
     @property
     def slots(self) -> int:
-        """Give the number of pages that are decoded together; available once the first page was read."""
+        """Number of pages that are decoded together; 0 before the first page was read."""
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
-    def held(self) -> int:
-        """Give the positions of a slot's cache; available once the first page was read."""
-        return 0 if self._decoder is None else self._decoder.step.held
-
-    @property
     def times(self) -> tuple[GroupTime, ...]:
-        """List the times of the newest groups of steps, the newest last."""
+        """Times of the newest groups of steps, the newest last."""
         return () if self._decoder is None else tuple(self._decoder.times)
 
     def bytes_of(self, positions: int) -> int:
-        """Count the bytes that a step reads over caches of so many positions: all weights once, and the
-        caches.
-        """
+        """Bytes that a step reads over caches of so many positions: all weights once, and the caches."""
         model = self.engine.checkpoint.model
         position = position_bytes(model.config.decoder, model.dtype, self.engine.options.precision)
         return pack(model.decoder).bytes_a_step() + position * positions
@@ -385,16 +379,15 @@ class BatchReader:
         Raises Cancelled when `cancel` is set, after the pages that ended have been reported.
         """
         run = _Run(self, source, on_result, cancel)
-        try:
-            with self.engine.modes():
+        with self.engine.modes():
+            try:
                 run.go()
-        except BaseException:
-            if self._decoder is not None:
-                with self.engine.modes():
+            except BaseException:
+                if self._decoder is not None:
                     self._decoder.reset()
-            raise
-        finally:
-            run.close()
+                raise
+            finally:
+                run.close()
 
     def read_all(
         self,
@@ -416,8 +409,7 @@ class BatchReader:
         pages = zip(requests, prepared or [None] * len(requests), strict=True)
         self.read(_Requests(self.engine, pages), on_result, cancel)
         results = []
-        for number in range(len(requests)):
-            outcome = found[number]
+        for _, outcome in sorted(found.items(), key=lambda each: cast(int, each[0])):
             if isinstance(outcome, DsocrError):
                 raise outcome
             results.append(outcome)
@@ -567,34 +559,18 @@ class _Run:
     def _load(self, work: Work) -> _Loaded | None:
         """A page with its views on the device; None for one that is reported instead, read or at fault."""
         engine, reader = self.engine, self.reader
-        try:
+        with self._faults_of(work.key, work.request):
             timer = StageTimer(self.device, marks=engine.marks)
             with reader.beside_steps():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
             if self.slots is None and not self.alone:
                 self._make_slots(page, pixels, timer)
-            if self.slots is None:
-                self._read_alone(work)
+            if self.slots is None or not self.slots.step.fits(len(page.prompt.ids), page.limit):
+                self._read_alone(work, page)
                 return None
-            step = self.slots.step
-            if step.fits(prompt := len(page.prompt.ids), page.limit):
-                together = self._at_once(page, reader.slots)
-                ngram = engine.ngram_policy(work.request)
-                draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
-                return _Loaded(work, page, pixels, timer, ngram, draft, together)
-            needs = (
-                f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
-                f"{step.positions}, {step.held} of them cached; read "
-            )
-            if engine.options.precision != "off":  # the batch alone has such a cache
-                raise DsocrError(f"{needs}it by itself")
-            log.warning("%sby itself", needs)
-            self._read_alone(work)
-        except Cancelled:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            self._require_device(error)
-            self._report(work.key, _error_of(work.request, error))
+            draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
+            together = self._at_once(page, reader.slots)
+            return _Loaded(work, page, pixels, timer, engine.ngram_policy(work.request), draft, together)
         return None
 
     def _make_slots(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
@@ -614,8 +590,19 @@ class _Run:
         together = self.engine.pages_a_pass(page)
         return 1 if slots < SLOTS_A_PAGE * together else together
 
-    def _read_alone(self, work: Work) -> None:
-        if self.engine.options.precision != "off":  # the batch alone has such a cache
+    def _read_alone(self, work: Work, page: PageInputs) -> None:
+        """Read a page that no slot holds. Raises DsocrError where the batch alone has such a cache."""
+        eight_bits = self.engine.options.precision != "off"
+        if self.slots is not None:
+            step = self.slots.step
+            needs = (
+                f"{work.request.name}: needs {len(page.prompt.ids)} + {page.limit} positions and the batch's "
+                f"slots hold {step.positions}, {step.held} of them cached; read "
+            )
+            if eight_bits:
+                raise DsocrError(f"{needs}it by itself")
+            log.warning("%sby itself", needs)
+        elif eight_bits:
             raise DsocrError(f"{work.request.name}: the GPU has no memory for a slot with an 8-bit cache")
         result = self.engine.recognize(work.request, cancel=self.cancel, prepared=work.prepared)
         self._report(work.key, result)
@@ -652,15 +639,16 @@ class _Run:
 
     def _start(self, group: list[_Loaded]) -> None:
         """Bring pages into slots; those of a pass that fails one by one: what fails again is at fault."""
+        if len(group) == 1:
+            with self._faults_of(group[0].work.key, group[0].work.request):
+                self._prefill(group)
+            return
         try:
             self._prefill(group)
         except Cancelled:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+        except Exception as error:  # noqa: BLE001 - each page of the pass is read again
             self._require_device(error)
-            if len(group) == 1:
-                self._report(group[0].work.key, _error_of(group[0].work.request, error))
-                return
             for one in group:
                 self._start([one])
 
@@ -700,24 +688,30 @@ class _Run:
             return
         for entry in entries:
             request = entry.page.request
-            try:
+            with self._faults_of(entry.key, request):
                 loaded = self._load(Work(entry.key, request, self.engine.prepare(request)))
                 if loaded is not None:
                     self._start([loaded])
                 while slots.busy:
                     self._raise_if_cancelled()
                     self._advance(slots)
-            except Cancelled:
-                raise
-            except Exception as fault:  # noqa: BLE001 - whatever a page does to us, the others are read
-                self._require_device(fault)
-                self._clear(slots)
-                self._report(entry.key, _error_of(request, fault))
+            self._clear(slots)
 
     def _clear(self, slots: Slots) -> None:
         self.inside = []
         slots.reset()
         self.reader.after_all()
+
+    @contextmanager
+    def _faults_of(self, key: object, request: OcrRequest) -> Iterator[None]:
+        """Report whatever a page does to us inside the block, as the others are read; raise a lost device."""
+        try:
+            yield
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._require_device(error)
+            self._report(key, _error_of(request, error))
 
     def _require_device(self, error: Exception) -> None:
         """Raises the error where the device is lost with it: then no page can be read any more."""
@@ -743,21 +737,19 @@ class _Run:
             self.finishing.popleft().result()
 
     def _make_result(self, entry: _Entry, ended: Decoded) -> None:
+        tokens, timer = list(ended.tokens), entry.timer
+        outcome: OcrResult | DsocrError
         try:
-            outcome: OcrResult | DsocrError = self._result(entry, ended)
+            timer.take_share(*entry.shared)
+            if ended.milliseconds is not None:
+                timer.add(Stage.DECODE, ended.milliseconds)
+            timer.count(Stage.DECODE, len(tokens) - 1)
+            batch = {"batch": str(self.reader.slots)} | self.engine.draft_environment(ended.draft)
+            reason = finish_reason(tokens, self.reader.eos)
+            outcome = self.engine.result(entry.page, tokens, reason, timer, environment=batch)
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
             outcome = _error_of(entry.page.request, error)
         self.on_result(entry.key, outcome)
-
-    def _result(self, entry: _Entry, ended: Decoded) -> OcrResult:
-        tokens = list(ended.tokens)
-        entry.timer.take_share(*entry.shared)
-        if ended.milliseconds is not None:
-            entry.timer.add(Stage.DECODE, ended.milliseconds)
-        entry.timer.count(Stage.DECODE, len(tokens) - 1)
-        batch = {"batch": str(self.reader.slots)} | self.engine.draft_environment(ended.draft)
-        reason = finish_reason(tokens, self.reader.eos)
-        return self.engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:

@@ -214,18 +214,8 @@ def attend_rows(
 
 
 def attend_rows_reference(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    states: Tensor,
-    partial: Tensor,
-    log_sums: Tensor,
-    launch: Launch | None = None,
-    stages: int = 2,
-    ring: int = 0,
-    scales: Scales = NO_SCALES,
-    spare: int = 0,
-) -> None:
+    q, keys, values, states, partial, log_sums, launch=None, stages=2, ring=0, scales=NO_SCALES, spare=0
+):
     """All of a row's positions as its first part; the other parts stay empty."""
     partial.zero_()
     log_sums.fill_(float("-inf"))
@@ -255,9 +245,7 @@ def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) 
     )  # fmt: skip
 
 
-def join_rows_reference(
-    partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch | None = None
-) -> None:
+def join_rows_reference(partial, log_sums, mixed, launch=None):
     """The same in plain torch."""
     weights = torch.softmax(log_sums * math.log(2), dim=1).nan_to_num(0.0)  # (S, N, h)
     mixed.copy_((partial * weights.unsqueeze(-1)).sum(dim=1).view_as(mixed))

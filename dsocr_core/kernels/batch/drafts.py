@@ -179,14 +179,7 @@ def accept(
     )  # fmt: skip
 
 
-def accept_reference(
-    best: tuple[Tensor, Tensor],
-    tokens: Tensor,
-    states: Tensor,
-    drafts: tuple[Tensor, Tensor],
-    ids: tuple[int, int],
-    launch: Launch | None = None,
-) -> None:
+def accept_reference(best, tokens, states, drafts, ids, launch=None):
     """The same in plain torch."""
     slots = len(tokens)
     rows = len(best[0]) // slots

@@ -68,14 +68,7 @@ def embed_rows(
     )  # fmt: skip
 
 
-def embed_rows_reference(
-    tokens: Tensor,
-    states: Tensor,
-    drafts: Drafts | None,
-    table: Tensor,
-    x: Tensor,
-    launch: Launch | None = None,
-) -> None:
+def embed_rows_reference(tokens, states, drafts, table, x, launch=None):
     """The same in plain torch."""
     slots = tokens.shape[0]
     positions, live = standing_reference(states, x.shape[0])

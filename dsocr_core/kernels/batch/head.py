@@ -155,9 +155,7 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
     )  # fmt: skip
 
 
-def ban_repeats_reference(
-    tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch | None = None
-) -> None:
+def ban_repeats_reference(tokens, states, matched, logits, launch=None):
     """The same in plain torch."""
     slots, ring = matched.shape[:2]
     for number, live in enumerate(standing_reference(states, len(logits))[1].tolist()):
@@ -193,9 +191,7 @@ def best_of_parts(
     )  # fmt: skip
 
 
-def best_of_parts_reference(
-    logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor, launch: Launch | None = None
-) -> None:
+def best_of_parts_reference(logits, states, best_logit, best_token, launch=None):
     """The same in plain torch."""
     live = standing_reference(states, len(logits))[1]
     for part in range(best_logit.shape[1]):
@@ -230,15 +226,7 @@ def take_best_rows(
     )  # fmt: skip
 
 
-def take_best_rows_reference(
-    best_logit: Tensor,
-    best_token: Tensor,
-    tokens: Tensor,
-    states: Tensor,
-    eos: int,
-    vocabulary: int,
-    launch: Launch | None = None,
-) -> None:
+def take_best_rows_reference(best_logit, best_token, tokens, states, eos, vocabulary, launch=None):
     """The same in plain torch."""
     for slot, state in enumerate(states.tolist()):
         if state[DONE]:

@@ -122,18 +122,7 @@ def rotary_rows(
     )  # fmt: skip
 
 
-def rotary_rows_reference(
-    qkv: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    states: Tensor,
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    launch: Launch | None = None,
-    ring: int = 0,
-    scales: Scales = NO_SCALES,
-) -> None:
+def rotary_rows_reference(qkv, cos, sin, states, q, keys, values, launch=None, ring=0, scales=NO_SCALES):
     """The same in plain torch."""
     slots, heads, _, head_dim = keys.shape
     position, live = standing_reference(states, len(qkv))  # (R,)

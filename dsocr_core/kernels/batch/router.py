@@ -82,15 +82,7 @@ def route_rows(
     )  # fmt: skip
 
 
-def route_rows_reference(
-    products: Tensor,
-    experts: int,
-    states: Tensor,
-    ids: Tensor,
-    weights: Tensor,
-    scaling: float,
-    launch: Launch | None = None,
-) -> None:
+def route_rows_reference(products, experts, states, ids, weights, scaling, launch=None):
     """The same in plain torch."""
     for slot, row in enumerate(products[:, :experts].to(torch.float32)):
         ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)

@@ -89,16 +89,7 @@ def add_and_norm(
     )  # fmt: skip
 
 
-def add_and_norm_reference(
-    x: Tensor,
-    gain: Tensor,
-    y: Tensor,
-    eps: float,
-    added: Tensor | None = None,
-    routed: Tensor | None = None,
-    weights: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> None:
+def add_and_norm_reference(x, gain, y, eps, added=None, routed=None, weights=None, bias=None):
     """The same in plain torch."""
     wide = x.to(torch.float32)
     if added is not None:

@@ -184,15 +184,7 @@ def _expect_order(slots: Tensor, starts: Tensor, experts: int, device: torch.dev
     expect("starts", starts, (experts + 1,), torch.int32, device)
 
 
-def grouped_gate_up_reference(
-    x: Tensor,
-    slots: Tensor,
-    starts: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    gated: Tensor,
-    launch: Tile | None = None,
-) -> None:
+def grouped_gate_up_reference(x, slots, starts, gate, up, gated, launch=None):
     """The same by a loop over the experts, gate and up in float32."""
     rows = x[slots.long() // (slots.shape[0] // x.shape[0])].to(torch.float32)  # (T k, C)
     parts = [
@@ -202,14 +194,7 @@ def grouped_gate_up_reference(
     gated.copy_(torch.cat(parts))
 
 
-def grouped_down_reference(
-    gated: Tensor,
-    slots: Tensor,
-    starts: Tensor,
-    down: Tensor,
-    routed: Tensor,
-    launch: Tile | None = None,
-) -> None:
+def grouped_down_reference(gated, slots, starts, down, routed, launch=None):
     """The same by a loop over the experts."""
     parts = torch.split(gated.to(torch.float32), _counts(starts))
     rows = torch.cat([part @ d.to(torch.float32).t() for part, d in zip(parts, down, strict=True)])

@@ -103,9 +103,7 @@ def prefix_attention(
     )  # fmt: skip
 
 
-def prefix_attention_reference(
-    q: Tensor, keys: Tensor, values: Tensor, out: Tensor, starts: Tensor, longest: int, halves: bool = True
-) -> None:
+def prefix_attention_reference(q, keys, values, out, starts, longest, halves=True):
     """The same view by view, under a mask."""
     for start, end in pairwise(starts.tolist()):
         seen = None

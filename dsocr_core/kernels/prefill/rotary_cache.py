@@ -87,9 +87,7 @@ def turn_and_cache(
     )  # fmt: skip
 
 
-def turn_and_cache_reference(
-    qkv: Tensor, cos: Tensor, sin: Tensor, q: Tensor, keys: Tensor, values: Tensor, start: int
-) -> None:
+def turn_and_cache_reference(qkv, cos, sin, q, keys, values, start):
     """The same in plain torch."""
     (tokens, heads, _), groups = q.shape, len(keys)
     end = start + tokens

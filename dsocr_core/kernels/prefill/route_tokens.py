@@ -75,9 +75,7 @@ def route_tokens(x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, sca
     )  # fmt: skip
 
 
-def route_tokens_reference(
-    x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, scaling: float
-) -> None:
+def route_tokens_reference(x, router, chosen, weights, scaling):
     """The same in plain torch."""
     logits = x.to(torch.float32) @ router.to(torch.float32).t()  # (T, E)
     for token, row in enumerate(logits):

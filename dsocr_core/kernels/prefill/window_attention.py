@@ -171,15 +171,7 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
     return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
 
 
-def window_attention_reference(
-    qkv: Tensor,
-    bias: Tensor,
-    terms: Tensor,
-    out: Tensor,
-    grid_side: int,
-    window: int,
-    launch: Tile | None = None,
-) -> None:
+def window_attention_reference(qkv, bias, terms, out, grid_side, window, launch=None):
     """The same of windows split off with their padding, the bias materialised, by torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
     n, beyond = window**2, -grid_side % window
