@@ -12,7 +12,7 @@ BACKENDS: dict[Kind, tuple[str, str]] = {
     "eager": ("on_device", "EngineBackend"),
     "fast": ("on_device", "EngineBackend"),
     "vendor": ("on_device", "PublishedBackend"),
-    "endpoint": ("endpoint.backend", "Endpoint"),
+    "endpoint": ("endpoint", "Endpoint"),
     "command": ("command", "CommandBackend"),
     "folder": ("folder", "FolderBackend"),
 }

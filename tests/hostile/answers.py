@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dsocr_core.backends.endpoint.answers import Reading, document
+from dsocr_core.backends.exchange import Reading, document
 from tests.hostile.damage import damaged
 
 _VALUES: tuple[Any, ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr_core.backends.endpoint.backend import Endpoint
+from dsocr_core.backends.endpoint import Endpoint
 from dsocr_core.base.specs import EndpointSpec
 from dsocr_core.reading.records import Observer, OcrResult
 from dsocr_core.settings import Settings
@@ -52,7 +52,9 @@ def endpoint_of(
     settings = Settings(device="cpu", b={"spec": f"endpoint:{server.address}", **given}, **(run or {}))
     spec = settings.spec("b")
     assert isinstance(spec, EndpointSpec)
-    return Endpoint(spec, settings.of_side("b"), waits or Waits())
+    backend = Endpoint(spec, settings.of_side("b"))
+    backend.client.sleep = waits or Waits()
+    return backend
 
 
 @pytest.fixture

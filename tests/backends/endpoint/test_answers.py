@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.backends.endpoint.answers import EndpointError
+from dsocr_core.backends.exchange import EndpointError
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.reading.records import CancelToken
 from tests.backends.endpoint.conftest import Ask, Heard, Waits, endpoint_of

@@ -1,0 +1,283 @@
+"""A server as a backend: a page goes out as one request, its text comes back as one result.
+
+The bodies are the documented ones (docs/backends.md has the sources). Every field can be set otherwise:
+settings under `body` win, and null takes a field out.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import io
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.backends.backend import Backend, PageRead
+from dsocr_core.backends.exchange import Client, EndpointError, Reading, shown
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import paired
+from dsocr_core.base.specs import EndpointSpec, Flavour, SettingsError, merge
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.inputs import Encode, longest_prompt
+from dsocr_core.page.tokenizer import Tokenizer
+from dsocr_core.reading.fingerprints import required_files, result_key
+from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, UNLIMITED, CancelToken, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
+
+MOST_FILE_BYTES = 64 * 1024 * 1024
+UNLIMITED_TOKENS = 8192
+"""Tokens that are asked for where a request has no limit: servers take no word for it."""
+_MOST_PROMPT_IDS, _MOST_CONTEXT = 20_000, 10_000_000
+_SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+"""Formats that every server opens, by their first bytes. Others are sent as PNG."""
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Differences of a flavour from the others."""
+
+    chat: str = "/chat/completions"
+    models: str = "/models"
+    model_fields: tuple[str, str] = ("data", "id")
+    """Fields of the list of models and of a name in it."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its body beside those that all have."""
+    text_first: bool = False
+    own_limit: bool = False
+    """True where more tokens than its context has are refused: without the field it gives what it has."""
+
+
+FORMS: Mapping[Flavour, Form] = {
+    "plain": Form(),
+    "vllm": Form(more={"skip_special_tokens": False, "return_token_ids": True}, own_limit=True),
+    # The rule's class comes with the server's package and is sent as text: `body.custom_logit_processor`.
+    "sglang": Form(more={"skip_special_tokens": False}, own_limit=True),
+    # No rule: DRY stands in for it where it is set.
+    "llamacpp": Form(more={"cache_prompt": False}, text_first=True),
+    # Its own protocol: its context length cannot be set in the other.
+    "ollama": Form("/api/chat", "/api/tags", ("models", "name")),
+}
+
+
+class Endpoint(Backend):
+    """A server behind the protocol. Thread-safe; each page is a connection of its own."""
+
+    def __init__(self, spec: EndpointSpec, settings: Settings) -> None:
+        """Raises SettingsError for what a side was given and its flavour cannot pass on."""
+        refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
+        for name in refused + (["preset"] if spec.preset is not None else []):
+            way = "it has its own" if name == "preset" else "set the field of its body that stands for it"
+            words = f"{name} cannot be told to a server of flavour {spec.flavour}: {way}"
+            raise SettingsError(f"{spec.name}: {words}")
+        super().__init__(spec, settings)
+        self.spec, self.concurrency, self.form = spec, spec.concurrency, FORMS[spec.flavour]
+        key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
+        address = spec.target.rstrip("/")
+        if spec.flavour == "ollama":
+            address = address.removesuffix("/v1").removesuffix("/api")
+        self.client = Client(address, key.strip(), spec.timeout_s, spec.attempts)
+        self._model: str | None = None
+        self._context: int | None = None
+        self._asking = threading.Lock()
+
+    def check(self) -> None:
+        if self.spec.key_variable and not self.client.key:
+            raise EndpointError(
+                f"{self.name}: the environment has no {self.spec.key_variable}; put the key there, or leave "
+                "key_variable out"
+            )
+        if not self.client.key.isprintable():
+            raise EndpointError(f"{self.name}: the key in {self.spec.key_variable} has signs no header takes")
+
+    def load(self) -> None:
+        self.model()
+
+    def model(self, cancel: CancelToken | None = None) -> str:
+        """The model's name: the one of the settings, else the first that the server lists.
+
+        Its context is asked for with it; a server that lists nothing needs a name alone. Raises EndpointError
+        or Cancelled.
+        """
+        with self._asking:
+            if self._model is None:
+                found: list[Any] = []
+                try:
+                    self.client.ask(self.form.models, found.append, cancel=cancel)
+                except EndpointError:
+                    if not self.spec.model:
+                        raise
+                listed, name = self.form.model_fields
+                models = found[0].get(listed) if found and found[0] else None
+                cards = (
+                    [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
+                )
+                card = next((card for card in cards if self.spec.model in ("", card.get(name))), {})
+                model, context = self.spec.model or card.get(name), card.get("max_model_len")
+                if not isinstance(model, str) or not model.isprintable() or not 0 < len(model) <= 300:
+                    raise EndpointError(f"{self.client.address}: lists no model; name one with model")
+                known = type(context) is int and 0 < context < _MOST_CONTEXT
+                self._model, self._context = model, context if known else None
+            return self._model
+
+    def key(self, request: OcrRequest) -> str:
+        facts = {
+            "endpoint": self.client.address,
+            "flavour": self.spec.flavour,
+            "model": self.spec.model,
+            "body": dict(self.spec.body),
+            "image": required_files(request)[0].sha256,
+            "prompt": request.prompt,
+            "max_new_tokens": request.max_new_tokens,
+        }
+        return result_key(facts)
+
+    def read_page(self, page: PageRead) -> OcrResult:
+        """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
+        request, size, address = page.request, page.size(self.settings.max_pixels), self.client.address
+        mime, image = sent_image(request.image, self.settings.max_pixels)
+        model = self.model(page.cancel)
+        prompt = longest_prompt(request, size, _encoder(self.settings.checkpoint))
+        encoded = base64.b64encode(image).decode("ascii")
+        body = self._body(model, request, (encoded, f"data:{mime};base64,{encoded}"), prompt)
+        recorded = self._body(model, request, ("sha256", "sha256"), prompt)
+        reading = Reading()
+
+        def on_document(data: dict[str, Any] | None) -> None:
+            if delta := reading.add(data):
+                page.say(paired(delta))
+
+        began, content = time.monotonic(), json.dumps(body).encode()
+        server = self.client.ask(self.form.chat, on_document, content, page.cancel, page.on_wait)
+        wall_ms = (time.monotonic() - began) * 1000
+        if not reading.answered:
+            raise EndpointError(f"{address}: the answer has no choices")
+        if not reading.ended:
+            count = f"{reading.characters:,} characters"
+            raise EndpointError(
+                f"{address}: the answer ended after {count} without saying that it is complete"
+            )
+        ids = reading.ids_of_steps()
+        texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
+        facts = {
+            "engine": f"endpoint {self.spec.flavour}",
+            "endpoint": address,
+            "model": shown(reading.model or str(body.get("model", "")), 120),
+            "request": self.client.hidden(json.dumps(recorded, ensure_ascii=False)),
+            "image_sent": hashlib.sha256(image).hexdigest(),
+            "server": server,
+            "wall_ms": f"{wall_ms:.1f}",
+        }
+        return OcrResult(
+            backend=self.name, request=request, image_size=size, text_raw=reading.text,
+            token_ids=None if ids is None else tuple(ids), token_texts=tuple(map(paired, texts)),
+            finish_reason=reading.finish_reason, inputs=None, timings=(),
+            environment=facts | _said(reading) | _own_limit(request, body, reading, ids),
+        )  # fmt: skip
+
+    def _body(self, model: str, request: OcrRequest, image: tuple[str, str], prompt: int) -> Body:
+        """The body of one request, the flavour's fields under those of the settings.
+
+        `image` is its content in Base64 and its URL. The tokens asked for are those that fit beside a prompt
+        of `prompt` tokens in the model's context.
+        """
+        form, flavour, known, served = self.form, self.spec.flavour, request.required, request.family.served
+        limit = UNLIMITED_TOKENS if known.max_new_tokens == UNLIMITED else known.max_new_tokens
+        if self._context is not None:
+            limit = max(1, min(limit, self._context - prompt - 1))
+        # The text before and after the image, without the line end that the server's template adds.
+        before, _, after = known.prompt.partition(IMAGE_PLACEHOLDER)
+        before, after = before.strip("\n"), after.removeprefix("\n")
+        body: Body = {"model": model, "stream": self.spec.stream}
+        if flavour == "ollama":
+            body["messages"] = [{"role": "user", "content": before + after, "images": [image[0]]}]
+            body["options"] = {"temperature": 0, "num_predict": limit, "num_ctx": prompt + limit}
+            return _without_nulls(merge(body, self.spec.body), self.spec.body)
+        picture = {"type": "image_url", "image_url": {"url": image[1]}}
+        content = [before, picture, after]
+        if form.text_first:
+            content = [before + after, picture]
+        elif flavour in served.placeholder:
+            content = [picture, known.prompt]
+        parts = [
+            {"type": "text", "text": each} if isinstance(each, str) else each for each in content if each
+        ]
+        body |= {"temperature": 0, "messages": [{"role": "user", "content": parts}], **form.more}
+        if self._context is not None or not form.own_limit or limit < UNLIMITED_TOKENS:
+            body["max_tokens"] = limit
+        if flavour == "vllm":
+            own = {"ngram_size": known.no_repeat_ngram_size, "window_size": request.ngram_window}
+            body["vllm_xargs"] = own if served.rule is None else dict(served.rule)
+        return _without_nulls(merge(body, self.spec.body), self.spec.body)
+
+
+def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
+    """The body without the fields that the settings have as null."""
+    return {
+        name: _without_nulls(value, given[name])
+        if isinstance(value, dict) and isinstance(given.get(name), Mapping)
+        else value
+        for name, value in body.items()
+        if given.get(name, "") is not None
+    }
+
+
+def _said(reading: Reading) -> dict[str, str]:
+    """Facts that the server says of a page."""
+    found = {name: str(count) for name, count in sorted(reading.usage.items())[:8]}
+    if reading.prompt_ids is not None:
+        found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
+    if reading.thoughts_field:
+        found["text_from" if not any(reading.texts) else "left_out"] = reading.thoughts_field
+    if reading.finish_words:
+        found["finish_reason"] = reading.finish_words
+    return found
+
+
+def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int] | None) -> dict[str, str]:
+    """The server's token limit, a fact of its inputs, where it is known to be another than the request's."""
+    options = body.get("options")
+    sent = body.get("max_tokens", options.get("num_predict") if isinstance(options, dict) else None)
+    limits = [limit for limit in (sent,) if type(limit) is int]
+    count = reading.usage.get("completion_tokens", None if ids is None else len(ids))
+    if reading.finish_reason == "length" and count is not None:
+        asked = request.max_new_tokens
+        limits += [count, asked if isinstance(asked, int) else count]
+    if not limits or min(limits) == request.max_new_tokens:
+        return {}
+    return {f"{KNOWN_INPUT}{LIMIT}": str(min(limits))}
+
+
+@functools.lru_cache(maxsize=2)
+def _encoder(checkpoint: str) -> Encode:
+    """The checkpoint's tokenizer; without one a token a byte, which no text has more of."""
+    try:
+        return Tokenizer.load(Path(checkpoint.removeprefix("random:"))).encode
+    except DsocrError:
+        return lambda text: list(text.encode())
+
+
+def sent_image(path: Path, max_pixels: int) -> tuple[str, bytes]:
+    """A page's file as it is sent, with its MIME type: PNG and JPEG unchanged, anything else as PNG.
+
+    Raises DsocrError for a file that is no page.
+    """
+    try:
+        content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
+    except InvalidFile as error:
+        raise DsocrError(f"{path}: {error}") from error
+    for start, mime in _SENT_AS_THEY_ARE.items():
+        if content.startswith(start):
+            return mime, content
+    buffer = io.BytesIO()
+    load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
+    return "image/png", buffer.getvalue()

@@ -1,1 +1,0 @@
-"""Servers of OpenAI's chat completions, each in its own flavour."""
