@@ -3,12 +3,15 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST
+from dsocr_core.reading import artifacts
 from dsocr_core.reading.artifacts import Export, failure, page_key, prediction, write_page
 from tests.support.results import make_result, of_pages
 
@@ -32,9 +35,8 @@ def files(directory: Path) -> list[str]:
 
 
 def test_layout_and_contents(tmp_path: Path) -> None:
-    image = tmp_path / "scans" / "ä.png"
+    image, run = tmp_path / "scans" / "ä.png", tmp_path / "run"
     result = make_result(TEXT, image=image, image_size=(999, 999))
-    run = tmp_path / "run"
     export = Export(run, "eager")
     export.add(result, [page()])
     export.write_lines([prediction(result, "key") | {"run": "id"}])
@@ -43,25 +45,21 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert folder == run / "viz" / key == run / "viz" / page_key(image)
     names = ["images/0.jpg", "info.json", "result.mmd", "result_with_boxes.jpg"]
     assert files(run) == sorted(["predictions.jsonl", *(f"viz/{key}/{name}" for name in names)])
-    with Image.open(folder / "images" / "0.jpg") as crop:
-        assert crop.size == (200, 200)
-    with Image.open(folder / "result_with_boxes.jpg") as drawn:
-        assert drawn.size == (999, 999)
+    sizes = [Image.open(folder / name).size for name in ("images/0.jpg", "result_with_boxes.jpg")]
+    assert sizes == [(200, 200), (999, 999)]
     assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
 
     info = json.loads((folder / "info.json").read_text("utf-8"))
-    assert set(info) == {
-        "source_image", "result_image", "result_mmd", "text_raw", "text_clean", "timings_ms", "boxes",
+    boxes, times = info.pop("boxes"), info.pop("timings_ms")
+    assert info == {
+        "source_image": str(image.resolve()), "result_image": "result_with_boxes.jpg",
+        "result_mmd": "result.mmd", "text_raw": TEXT,
+        "text_clean": TEXT.removesuffix("<｜end▁of▁sentence｜>"),
     }  # fmt: skip
-    assert info["source_image"] == str(image.resolve())
-    assert (folder / info["result_image"]).is_file() and (folder / info["result_mmd"]).is_file()
-    assert info["text_raw"] == TEXT and info["text_clean"].endswith("\nend")
-    assert info["timings_ms"]["prefill"] == 50.0 and set(info["timings_ms"]) == {
-        stage.value for stage in FIRST.stages
-    }
-    assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
-    assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
-    assert len(info["boxes"]) == 4
+    assert times["prefill"] == 50.0 and set(times) == {stage.value for stage in FIRST.stages}
+    assert len(boxes) == 4
+    assert boxes[0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
+    assert boxes[2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
 
     (line,) = lines(run)
     assert line["image"] == str(image.resolve()) and line["text_raw"] == TEXT
@@ -115,13 +113,37 @@ def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     assert [name for name in files(tmp_path) if ".part" in name] == []
 
 
-def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
+@pytest.fixture
+def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, int]]:
+    """Corners of what Pillow was asked to draw: it walks every pixel of a line, in sight or not."""
+    drawn = []
+    draw = ImageDraw.ImageDraw.rectangle
+
+    def noted(pen: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], **style: Any) -> None:
+        drawn.append(corners)
+        draw(pen, corners, **style)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "rectangle", noted)
+    return drawn
+
+
+def test_hostile_boxes_fill_neither_the_disk_nor_the_time(
+    tmp_path: Path, rectangles: list[tuple[int, int, int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert artifacts.MAX_DRAWN <= 2000
+    monkeypatch.setattr(artifacts, "MAX_DRAWN", 50)
     rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
-    export = Export(tmp_path, "eager")
     result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
-    export.add(result, [page()])
-    folder = export.folder("eager", result.request.image)
-    assert len(list((folder / "images").iterdir())) < 20
+    write_page(result, [page()], tmp_path / "page")
+    assert len(list((tmp_path / "page" / "images").iterdir())) < 20
+    assert len(rectangles) == 2 * 50  # each with its label's ground
+    rectangles.clear()
+    far = "[[-1e6, -1e6, 1e6, 1e6], [5, 5, 5, 5], [1e6, 1e6, 1e6, 1e6], [-1e6, 500, 1e6, 500]]"
+    boxes = make_result(f"<|ref|>text<|/ref|><|det|>{far}<|/det|>", image_size=(999, 999)).boxes
+    drawn = artifacts.draw_boxes(given := page(), boxes)
+    assert given == page() and drawn.getpixel((500, 500)) == artifacts.label_colour("text")
+    outlines = np.array(rectangles[::2])
+    assert len(outlines) == 4 and outlines.min() >= -20 and outlines.max() <= 1020
 
 
 def no_space(*_: object, **__: object) -> None:

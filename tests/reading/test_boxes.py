@@ -13,6 +13,8 @@ from dsocr_core.reading import boxes as boxes_module
 from dsocr_core.reading.boxes import iou, match_boxes
 from dsocr_core.reading.markup import Box, Coordinates, page_boxes, parse
 
+Rows = Sequence[tuple[str, Coordinates]]
+
 
 def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
     """Boxes on a page of 999 x 999 pixels, where a coordinate is a pixel."""
@@ -20,33 +22,24 @@ def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
     return page_boxes(parse(text), (999, 999))
 
 
-def states(ours: Sequence[Box], vendor: Sequence[Box]) -> list[str]:
-    return [row.state for row in match_boxes(ours, vendor)]
-
-
 def test_pixels_texts_and_order() -> None:
     text = "<|ref|>a<|/ref|><|det|>[[10, 20, 500, 60], [900, 900, 100, 100]]<|/det|>\none\n"
     text += "<|ref|>b<|/ref|><|det|>[[0, 0, 999, 999]]<|/det|> two"
-    first, second, third = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), (800, 600))
-    assert (first.x1, first.y1, first.x2, first.y2) == (8, 12, 400, 36)
-    assert (second.x1, second.y1, second.x2, second.y2) == (80, 60, 720, 540)
-    assert second.coordinates == (900, 900, 100, 100)
-    assert [box.index for box in (first, second, third)] == [0, 1, 2]
-    assert [box.text for box in (first, second, third)] == ["one", "one", "two"]
+    boxes = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), (800, 600))
+    assert [(box.x1, box.y1, box.x2, box.y2) for box in boxes[:2]] == [(8, 12, 400, 36), (80, 60, 720, 540)]
+    assert boxes[1].coordinates == (900, 900, 100, 100)
+    assert [(box.index, box.text) for box in boxes] == [(0, "one"), (1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        ((0, 0, 10, 10), (0, 0, 10, 10), 1.0),
-        ((0, 0, 10, 10), (5, 0, 15, 10), 50 / 150),
-        ((0, 0, 10, 10), (10, 0, 20, 10), 0.0),
-        ((0, 0, 10, 10), (2, 2, 4, 4), 4 / 100),
-        ((10, 10, 0, 0), (0, 0, 10, 10), 1.0),
-        ((5, 5, 5, 5), (5, 5, 5, 5), 1.0),
+        ((0, 0, 10, 10), (0, 0, 10, 10), 1.0), ((0, 0, 10, 10), (5, 0, 15, 10), 50 / 150),
+        ((0, 0, 10, 10), (10, 0, 20, 10), 0.0), ((0, 0, 10, 10), (2, 2, 4, 4), 4 / 100),
+        ((10, 10, 0, 0), (0, 0, 10, 10), 1.0), ((5, 5, 5, 5), (5, 5, 5, 5), 1.0),
         ((5, 5, 5, 9), (5, 5, 5, 5), 0.0),
     ],
-)
+)  # fmt: skip
 def test_iou_by_hand(a: Coordinates, b: Coordinates, expected: float) -> None:
     [pair] = match_boxes(make(("t", a)), make(("t", b)), 101.0)[:1]
     corners = [np.array([[*sorted(box[::2]), *sorted(box[1::2])]])[:, [0, 2, 1, 3]] for box in (a, b)]
@@ -56,17 +49,13 @@ def test_iou_by_hand(a: Coordinates, b: Coordinates, expected: float) -> None:
 
 def test_boxes_are_matched_moved_relabelled_or_on_one_side_only() -> None:
     ours = make(
-        ("title", (0, 0, 500, 100)),
-        ("text", (0, 200, 500, 300)),
-        ("text", (0, 400, 500, 500)),
+        ("title", (0, 0, 500, 100)), ("text", (0, 200, 500, 300)), ("text", (0, 400, 500, 500)),
         ("x", (0, 600, 9, 609)),
-    )
+    )  # fmt: skip
     vendor = make(
-        ("title", (0, 0, 519, 100)),
-        ("text", (0, 221, 500, 321)),
-        ("table", (0, 400, 500, 500)),
+        ("title", (0, 0, 519, 100)), ("text", (0, 221, 500, 321)), ("table", (0, 400, 500, 500)),
         ("y", (900, 900, 950, 950)),
-    )
+    )  # fmt: skip
     rows = match_boxes(ours, vendor)
     assert [row.state for row in rows] == ["matched", "moved", "relabelled", "only_a", "only_b"]
     assert rows[0].shift_percent == pytest.approx(1900 / 999)
@@ -75,34 +64,27 @@ def test_boxes_are_matched_moved_relabelled_or_on_one_side_only() -> None:
     assert rows[4].a is None and rows[4].b == vendor[3]
 
 
-def test_a_thin_line_that_moved_off_itself_is_still_found() -> None:
-    assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 130, 900, 142)))) == ["moved"]
-    assert states(make(("text", (100, 100, 900, 112))), make(("title", (100, 130, 900, 142)))) == [
-        "only_a",
-        "only_b",
-    ]
-    assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 200, 900, 212)))) == [
-        "only_a",
-        "only_b",
-    ]
+LINE = ("text", (100, 100, 900, 112))
+PLACE = (100, 100, 500, 500)
 
 
-def test_labels_tell_boxes_of_one_place_apart() -> None:
-    place = (100, 100, 500, 500)
-    ours = make(("image", place), ("image_caption", place))
-    vendor = make(("image_caption", (101, 100, 500, 500)), ("image", (100, 100, 500, 501)))
-    rows = match_boxes(ours, vendor)
-    assert [(row.state, row.a.label, row.b.label) for row in rows if row.a and row.b] == [
-        ("matched", "image", "image"),
-        ("matched", "image_caption", "image_caption"),
-    ]
-
-
-def test_a_neighbour_of_the_same_label_does_not_win_over_the_same_place() -> None:
-    """A called the heading text; the text below it in B touches it a little."""
-    a = make(("text", (0, 0, 500, 100)))
-    b = make(("title", (0, 0, 500, 100)), ("text", (0, 75, 500, 175)))
-    assert states(a, b) == ["relabelled", "only_b"]
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # A thin line that moved off itself is still found, under its own label and near.
+        ([LINE], [("text", (100, 130, 900, 142))], ["moved"]),
+        ([LINE], [("title", (100, 130, 900, 142))], ["only_a", "only_b"]),
+        ([LINE], [("text", (100, 200, 900, 212))], ["only_a", "only_b"]),
+        # Labels tell boxes of one place apart.
+        ([("image", PLACE), ("image_caption", PLACE)],
+         [("image_caption", (101, 100, 500, 500)), ("image", (100, 100, 500, 501))], ["matched"] * 2),
+        # A neighbour of the same label does not win over the same place.
+        ([("text", (0, 0, 500, 100))], [("title", (0, 0, 500, 100)), ("text", (0, 75, 500, 175))],
+         ["relabelled", "only_b"]),
+    ],
+)  # fmt: skip
+def test_labels_and_nearness_decide(a: Rows, b: Rows, expected: list[str]) -> None:
+    assert [row.state for row in match_boxes(make(*a), make(*b))] == expected
 
 
 numbers = st.integers(0, 40).map(lambda value: value * 25.0)
@@ -124,25 +106,22 @@ def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple
     assert rows == match_boxes(ours, vendor)
 
 
-def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
-    return make(*[("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
-
-
-def test_a_thousand_boxes_are_matched_in_two_seconds_and_two_thousand_are_the_most() -> None:
-    assert boxes_module.MATCH_LIMIT <= 2000
-    started = time.process_time()
-    assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
-    assert time.process_time() - started < 2
-
-
 def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal boxes find each other without being compared; of the others, so many are."""
     compared: list[tuple[int, int]] = []
+
+    def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
+        rows = (("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count))
+        return make(*rows)
 
     def counted(a: Any, b: Any) -> Any:
         compared.append((len(a), len(b)))
         return iou(a, b)
 
+    assert boxes_module.MATCH_LIMIT <= 2000
+    started = time.process_time()
+    assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
+    assert time.process_time() - started < 2
     monkeypatch.setattr(boxes_module, "iou", counted)
     monkeypatch.setattr(boxes_module, "MATCH_LIMIT", 100)
     assert {row.state for row in match_boxes(grid(10_000), grid(10_000))} == {"matched"}

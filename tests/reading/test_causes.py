@@ -1,24 +1,44 @@
-"""Likely causes: in one order, none that contradicts another."""
+"""Likely causes in one order, none that contradicts another; margins and ties by hand-made logits."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dsocr_core.reading.margins import TIE_ULPS, count_ties, margins, ulp
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport, reproduced
-from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo
+from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo, top_two_steps
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup
 
 VENDOR = make_result(markup(), "vendor")
+BF16 = make_result(markup(), "vendor", dtype="bfloat16")
 OTHER = markup(changed(1, text="other words"))
+STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
+TIE, CLEAR = (7.5, 7.46875), (24.0, 21.0)
+"""Two best logits an ULP of bfloat16 apart, and far."""
 
 
-def eager(text: str = OTHER, **inputs: object) -> OcrResult:
-    return make_result(text, "eager", **inputs)
+def eager(text: str = OTHER, logits: Sequence[float] = (), **inputs: object) -> OcrResult:
+    return recorded(make_result(text, "eager", **inputs), *logits)
+
+
+def recorded(result: OcrResult, *logits: float) -> OcrResult:
+    """The result with these two best logits in every step, or none."""
+    top = (TopTwo((token, 0), (logits[0], logits[1])) for token in result.token_ids or () if logits)
+    return replace(result, top_two=tuple(top))
+
+
+def asked(preset: str = "small", *prompt: str) -> OcrResult:
+    return replace(eager(), request=OcrRequest(Path("page.png"), preset, *prompt))
 
 
 def compared(*sides: OcrResult) -> ParityReport:
@@ -26,101 +46,144 @@ def compared(*sides: OcrResult) -> ParityReport:
     return compare_results(a, b)
 
 
-def named(*sides: OcrResult) -> list[str]:
-    return [cause.name for cause in compared(*sides).causes]
-
-
+CUT = {"finish_reason": "length", "token_ids": tuple(range(9)), "token_texts": ()}
 TABLE = [
-    ("equal pages need no cause", make_result(markup(), "eager", attention="sdpa"), []),
-    ("words alone say nothing", eager(), []),
-    ("n-gram size", eager(no_repeat_ngram_size=35), ["ngram"]),
-    ("grid", eager(grid=(2, 2)), ["grid"]),
-    ("dtype", eager(dtype="bfloat16"), ["dtype"]),
-    ("attention", eager(attention="sdpa"), ["attention"]),
-    ("rotary", eager(rotary_dtype="bfloat16"), ["rotary"]),
-    ("rotary follows from dtype", eager(dtype="bfloat16", rotary_dtype="bfloat16"), ["dtype"]),
-    ("grid follows from preset", replace(eager(grid=(2, 2)), request=OcrRequest(Path("page.png"), "base")),
-     ["preset"]),
-    ("equal text", make_result(markup(), "eager", dtype="bfloat16"), []),
-    ("prompt ids", eager(prompt_ids=(0, 5, 5, 5, 8)), ["prompt"]),
-    (
-        "prompt",
-        replace(eager(), request=OcrRequest(Path("page.png"), "small", "<image>\nFree OCR.")),
-        ["prompt"],
-    ),
-    ("preset", replace(eager(), request=OcrRequest(Path("page.png"), "base")), ["preset"]),
-    ("EXIF", replace(eager(), image_size=(800, 1000)), ["exif"]),
-    ("loop", eager(markup() + "over and over. " * 20), ["loop"]),
-    (
-        "length limit",
-        replace(eager(max_new_tokens=9), finish_reason="length", token_ids=tuple(range(9)), token_texts=()),
-        ["length"],
-    ),
-    ("strong before weak", eager(no_repeat_ngram_size=35, dtype="bfloat16"), ["ngram", "dtype"]),
+    ("equal pages need no cause", make_result(markup(), "eager", attention="sdpa"), VENDOR, []),
+    ("equal text", make_result(markup(), "eager", dtype="bfloat16"), VENDOR, []),
+    ("words alone say nothing", eager(), VENDOR, []),
+    ("n-gram size", eager(no_repeat_ngram_size=35), VENDOR, ["ngram"]),
+    ("grid", eager(grid=(2, 2)), VENDOR, ["grid"]),
+    ("dtype", eager(dtype="bfloat16"), VENDOR, ["dtype"]),
+    ("attention", eager(attention="sdpa"), VENDOR, ["attention"]),
+    ("rotary", eager(rotary_dtype="bfloat16"), VENDOR, ["rotary"]),
+    ("rotary follows from dtype", eager(dtype="bfloat16", rotary_dtype="bfloat16"), VENDOR, ["dtype"]),
+    ("grid of preset", replace(asked("base"), inputs=eager(grid=(2, 2)).inputs), VENDOR, ["preset"]),
+    ("prompt ids", eager(prompt_ids=(0, 5, 5, 5, 8)), VENDOR, ["prompt"]),
+    ("prompt", asked("small", "<image>\nFree OCR."), VENDOR, ["prompt"]),
+    ("preset", asked("base"), VENDOR, ["preset"]),
+    ("EXIF", replace(eager(), image_size=(800, 1000)), VENDOR, ["exif"]),
+    ("loop", eager(markup() + "over and over. " * 20), VENDOR, ["loop"]),
+    ("length limit", replace(eager(max_new_tokens=9), **CUT), VENDOR, ["length"]),
+    ("strong before weak", eager(no_repeat_ngram_size=35, dtype="bfloat16"), VENDOR, ["ngram", "dtype"]),
+    # Ties come after settings. Where rounding does not explain it, no other order of sums does.
+    ("both an ULP apart", eager(logits=TIE, dtype="bfloat16"), recorded(BF16, *TIE), ["tie"]),
+    ("one side recorded", eager(logits=TIE, dtype="bfloat16"), BF16, ["tie"]),
+    ("three logits apart", eager(logits=CLEAR, dtype="bfloat16"), recorded(BF16, 24.0, 23.9), ["not a tie"]),
+    ("neither recorded", eager(dtype="bfloat16"), BF16, []),
+    ("another attention", eager(logits=TIE, dtype="bfloat16", attention="sdpa"), BF16, ["attention", "tie"]),
+    ("no tie, attention", eager(logits=CLEAR, dtype="bfloat16", attention="sdpa"), BF16, ["not a tie"]),
+    # F3: a margin never speaks against another number type.
+    ("dtype, far", eager(logits=CLEAR, dtype="bfloat16"), recorded(VENDOR, 24.0, 23.875), ["dtype"]),
+    ("dtype, near", eager(logits=TIE), BF16, ["dtype", "tie"]),
+    ("one dtype, far in it", eager(logits=TIE), VENDOR, ["not a tie"]),
+    ("a type that is not known", eager(logits=TIE, dtype="int8"), VENDOR, ["dtype"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "result", "causes"), TABLE, ids=[row[0] for row in TABLE])
-def test_unequal_settings_are_named_as_causes(what: str, result: OcrResult, causes: list[str]) -> None:
-    assert named(result, VENDOR) == causes
+@pytest.mark.parametrize(("what", "a", "b", "causes"), TABLE, ids=[row[0] for row in TABLE])
+def test_causes_in_one_order(what: str, a: OcrResult, b: OcrResult, causes: list[str]) -> None:
+    assert [cause.name for cause in compared(a, b).causes] == causes
 
 
-# --- ties ---------------------------------------------------------------------------------------
-
-
-def recorded(result: OcrResult, *logits: float) -> OcrResult:
-    top = tuple(TopTwo((token, 0), (logits[0], logits[1])) for token in result.token_ids)
-    return replace(result, top_two=top)
-
-
-BF16 = make_result(markup(), "vendor", dtype="bfloat16")
-STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-TIES = [
-    ("both an ULP of bfloat16 apart", (7.5, 7.46875), (7.5, 7.46875), ["tie"]),
-    ("one side recorded", (7.5, 7.46875), None, ["tie"]),
-    ("three logits apart", (24.0, 21.0), (24.0, 23.875), ["not a tie"]),
-    ("neither recorded", None, None, []),
-]
-
-
-@pytest.mark.parametrize(("what", "a", "b", "causes"), TIES, ids=[row[0] for row in TIES])
-def test_a_divergence_says_whether_it_is_a_tie(
-    what: str, a: tuple[float, float] | None, b: tuple[float, float] | None, causes: list[str]
-) -> None:
-    left, right = (recorded(result, *top) if top else result
-                   for result, top in ((eager(dtype="bfloat16"), a), (BF16, b)))  # fmt: skip
-    assert named(left, right) == causes
-    assert named(left, recorded(right, 7.5, 7.5))[:1] == (causes or ["tie"])
-
-
-def test_a_tie_comes_with_its_figures_after_the_settings() -> None:
-    left = recorded(eager(dtype="bfloat16", no_repeat_ngram_size=35, attention="sdpa"), 24.0, 21.0)
-    found = compared(left, recorded(BF16, 24.0, 23.875)).causes
-    # Rounding does not explain it: no other order of sums does.
-    assert [cause.name for cause in found] == ["ngram", "not a tie"]
-    assert found[1].words == (
+def test_a_tie_comes_with_its_figures() -> None:
+    left = eager(logits=CLEAR, dtype="bfloat16")
+    [cause] = compared(left, recorded(BF16, 24.0, 23.875)).causes
+    assert cause.words == (
         f"the tokens diverge at step {STEP}, not a tie: margin 3 of A and 0.125 of B, "
         "together 25 ULP of bfloat16: rounding does not explain it"
     )
-    left = recorded(eager(dtype="bfloat16", attention="sdpa"), 7.5, 7.46875)
-    assert named(left, BF16) == ["attention", "tie"]
-
-
-def test_a_margin_never_speaks_against_another_number_type() -> None:
-    """F3: in float32 the texts are the same, and the first cause said that rounding does not explain it."""
-    far = recorded(eager(dtype="bfloat16", rotary_dtype="bfloat16"), 24.0, 21.0)
-    assert named(far, recorded(VENDOR, 24.0, 23.875)) == ["dtype"]
-    near = recorded(eager(dtype="float32"), 7.5, 7.46875)
-    assert named(near, BF16) == ["dtype", "tie"]
-    assert named(near, VENDOR) == ["not a tie"]
-
-
-def test_an_unknown_type_says_nothing_of_ties() -> None:
-    odd = recorded(eager(dtype="int8"), 7.5, 7.46875)
-    assert "tie" not in named(odd, replace(VENDOR, inputs=odd.inputs))
 
 
 def test_what_was_reproduced_comes_first_and_alone() -> None:
-    far = recorded(eager(no_repeat_ngram_size=35), 24.0, 21.0)
+    far = eager(logits=CLEAR, no_repeat_ngram_size=35)
     found = reproduced(compared(far, VENDOR).causes, "B is reproduced exactly with n-gram size 20")
     assert [cause.name for cause in found] == ["reproduced"]
+
+
+# --- margins ----------------------------------------------------------------------------------------
+
+
+@given(st.floats(2.0**-100, 2.0**100, width=32), st.floats(-64992, 64992, width=16))
+def test_an_ulp_is_numpys_spacing(single: float, half: float) -> None:
+    assert ulp(single, "float32") == ulp(-single, "float32") == float(np.spacing(np.float32(single)))
+    assert ulp(half, "float16") == float(np.spacing(np.float16(abs(half))))
+
+
+@pytest.mark.parametrize(
+    ("logit", "expected"),
+    [(4.0, 2**-5), (7.96875, 2**-5), (8.0, 2**-4), (-24.0, 2**-3), (1.0, 2**-7), (0.0, 2.0**-133)],
+)
+def test_an_ulp_of_bfloat16_by_hand(logit: float, expected: float) -> None:
+    """Eight significant bits: from 4 to 8 numbers lie 1/32 apart."""
+    assert ulp(logit, "bfloat16") == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dtypes", "ulps", "tie"),
+    [
+        (TIE, (7.5, 7.5), "bfloat16 bfloat16", 1, True),
+        (TIE, None, "bfloat16 bfloat16", 1, True),
+        (None, (24.0, 23.5), "bfloat16 bfloat16", 4, True),
+        ((24.0, 23.75), (24.0, 23.625), "bfloat16 bfloat16", 5, False),
+        (CLEAR, CLEAR, "bfloat16 bfloat16", 48, False),
+        # Rounding cannot turn a near tie on one side into a clear choice on the other.
+        ((7.5, 7.5), (7.5, 4.5), "bfloat16 bfloat16", 96, False),
+        # In float32 the same margins are far from a tie; with bfloat16 on a side its ULPs count.
+        (TIE, None, "float32 float32", 65536, False),
+        (TIE, (7.5, 7.5), "float32 bfloat16", 1, True),
+        (TIE, None, "float16 float32", 8, False),
+        ((0.0, 0.0), (0.0, 0.0), "bfloat16 bfloat16", 0, True),
+    ],
+)
+def test_a_tie_is_a_change_within_four_ulps(
+    a: tuple[float, float] | None, b: tuple[float, float] | None, dtypes: str, ulps: float, tie: bool
+) -> None:
+    tops = [None if logits is None else TopTwo((7, 8), logits) for logits in (a, b)]
+    first, second = dtypes.split()
+    found = margins(*tops, (first, second))
+    assert found is not None and (found.ulps, found.tie) == (ulps, tie) and TIE_ULPS == 4
+    assert margins(*tops[::-1], (first, second)) == replace(found, a=found.b, b=found.a)
+    json.dumps(found.document(), allow_nan=False)
+
+
+@pytest.mark.parametrize("step", [(1.0, 2.0), (float("nan"), 1.0), (float("inf"), 1.0), (1e300, 1.0)])
+def test_a_step_without_a_margin_ends_the_record(step: tuple[float, float]) -> None:
+    assert top_two_steps([1, 2, 3, 4, 1, 2], [2.0, 1.0, *step, 2.0, 1.0]) == (TopTwo((1, 2), (2.0, 1.0)),)
+    with pytest.raises(ValueError, match="no pairs"):
+        top_two_steps([1, 2, 3], [1.0, 0.5, 0.25])
+
+
+# --- the ties of a run ------------------------------------------------------------------------------
+
+
+def page_of(kind: str) -> ParityReport:
+    """A page of that kind: equal, tie, bug (no tie), ended, plain (no logits), unknown (no tokens)."""
+    a, b = make_result("abcd", dtype="bfloat16"), make_result("abXd", "vendor", dtype="bfloat16")
+    of_kind = {"equal": b, "ended": make_result("ab"), "unknown": replace(a, token_ids=None), "plain": a}
+    tied = recorded(a, *((7.5, 4.5) if kind == "bug" else (7.5, 7.46875)))
+    found = compare_results(of_kind.get(kind, tied), b)
+    causes = reproduced(found.causes, "with n-gram 35") if kind == "reproduced" else found.causes
+    return replace(found, causes=causes)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "counts", "finding"),
+    [
+        ("", (0, 0, 0), None),
+        ("equal equal", (2, 0, 0), None),
+        ("equal tie", (2, 1, 1), None),
+        ("tie unknown", (1, 1, 1), None),
+        ("bug bug tie plain ended", (5, 5, 1), None),
+        ("tie equal tie", (3, 2, 2), "All 2 divergences (on 3 pages) are ties"),
+        ("tie tie tie bug", (4, 4, 3), "3 of 4 divergences (on 4 pages) are ties"),
+        ("tie tie plain", (3, 3, 2), "2 of 3 divergences (on 3 pages) are ties"),
+        ("tie reproduced reproduced", (3, 3, 1), None),
+    ],
+)
+def test_many_ties_are_a_finding_and_one_is_not(
+    kinds: str, counts: tuple[int, int, int], finding: str | None
+) -> None:
+    ties = count_ties([None, *map(page_of, kinds.split())])
+    assert (ties.pages, ties.divergences, ties.ties) == counts
+    assert (ties.finding is None) == (finding is None)
+    assert (ties.finding or "").startswith(f"{finding}. That many are a finding" if finding else "")

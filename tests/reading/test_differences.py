@@ -28,32 +28,45 @@ def only(report: ParityReport, kind: Kind) -> Difference:
     return difference
 
 
-def test_a_moved_box_says_by_how_much_and_where_to() -> None:
-    found = only(texts(markup(changed(1, box=(100, 180, 900, 280)))), "moved")
-    # 30 of 999 down: two corners by 3.003 %, and (100 - 30) / (100 + 30) of both boxes' height in common.
-    assert found.evidence == {"iou": round(70 / 130, 4), "shift_percent": round(3000 / 999, 3)}
-    assert (found.where, found.within) == (Where("both", (1,), (1,)), False)
-    assert found.words == "box 2 (text) by 3 % of the page's side down"
+ONE, TWO = BLOCKS[1][2], BLOCKS[2][2]
+SHIFTED = [(label, (x1, y1 + 10, x2, y2 + 10), text) for label, (x1, y1, x2, y2), text in BLOCKS]
+EXCHANGED = (BLOCKS[0], (*BLOCKS[1][:2], TWO), (*BLOCKS[2][:2], ONE), *BLOCKS[3:])
+TURNED = (*BLOCKS[1:3], BLOCKS[0], *BLOCKS[3:])
+COLUMNS = "<|ref|>text<|/ref|><|det|>[[1, 1, 99, 20], [1, 30, 99, 50]]<|/det|>\n{}"
+WHERE_1, WHERE_2 = Where("both", (1,), (1,)), Where("both", (2,), (2,))
 
 
-def test_shifts_within_the_tolerance_are_one_difference() -> None:
-    blocks = [(label, (x1, y1 + 10, x2, y2 + 10), text) for label, (x1, y1, x2, y2), text in BLOCKS]
-    found = only(texts(markup(blocks)), "moved")
-    assert found.within and found.where.boxes_a == (0, 1, 2, 3, 4)
-    assert found.evidence["shift_percent"] == pytest.approx(1000 / 999, abs=1e-3)
+@pytest.mark.parametrize(
+    ("ours", "kind", "within", "where", "evidence", "words"),
+    [
+        # 30 of 999 down: two corners by 3.003 %, and (100 - 30) / (100 + 30) of both boxes' height in common.
+        (markup(changed(1, box=(100, 180, 900, 280))), "moved", False, WHERE_1,
+         {"iou": round(70 / 130, 4), "shift_percent": round(3000 / 999, 3)},
+         "box 2 (text) by 3 % of the page's side down"),
+        (markup(SHIFTED), "moved", True, Where("both", (0, 1, 2, 3, 4), (0, 1, 2, 3, 4)),
+         {"shift_percent": 1.001}, "5 boxes by at most 1 % of the page's side"),
+        (markup(changed(0, label="sub_title")), "relabelled", True, Where("both", (0,), (0,)),
+         {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0},
+         "box 1 is sub_title in A and title in B"),
+        # c -> x, and "the" -> "a": three edits more.
+        (markup(changed(2, text="the sexond paragraph of a page")), "text", False, WHERE_2,
+         {"distance": 4, "error_rate": round(4 / 32, 4), "digits": False},
+         "box 3 (text), sexond -> second; a -> the"),
+        (markup(EXCHANGED), "exchanged", False, Where("both", (1, 2), (1, 2)), {}, "of 2 boxes"),
+        (markup(TURNED), "order", True, Where("both", (2,), (0,)), {"moved": 1, "matched": 5},
+         "1 of 5 boxes"),
+    ],
+)  # fmt: skip
+def test_every_kind_has_its_place_and_evidence(
+    ours: str, kind: Kind, within: bool, where: Where, evidence: dict[str, object], words: str
+) -> None:
+    found = only(texts(ours), kind)
+    assert (found.within, found.where, found.evidence, found.words) == (within, where, evidence, words)
 
 
-def test_a_relabelled_box_has_both_labels() -> None:
-    found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
-    assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
-
-
-def test_a_changed_text_counts_its_edits_and_holds_both() -> None:
-    found = only(texts(markup(changed(2, text="the sexond paragraph of a page"))), "text")
-    # c -> x, and "the" -> "a": three edits more.
-    assert found.evidence["distance"] == 4 and found.where == Where("both", (2,), (2,))
-    assert found.texts == ("the sexond paragraph of a page", BLOCKS[2][2])
-    assert found.words == "box 3 (text), sexond -> second; a -> the"
+def test_boxes_of_one_block_are_one_difference_of_text() -> None:
+    found = only(texts(COLUMNS.format("12 eggs"), COLUMNS.format("13 eggs")), "text")
+    assert found.where == Where("both", (0, 1), (0, 1)) and found.texts == ("12 eggs", "13 eggs")
 
 
 @pytest.mark.parametrize(
@@ -74,26 +87,6 @@ def test_a_changed_text_counts_its_edits_and_holds_both() -> None:
 def test_text_that_no_box_stands_for_is_compared_by_itself(a: str, b: str, words: str) -> None:
     report = texts(a, b)
     assert report.verdict == "differs" and only(report, "text").words == words
-
-
-def test_texts_that_stand_in_each_others_boxes_are_one_difference() -> None:
-    one, two = BLOCKS[1][2], BLOCKS[2][2]
-    blocks = (BLOCKS[0], (*BLOCKS[1][:2], two), (*BLOCKS[2][:2], one), *BLOCKS[3:])
-    found = only(texts(markup(blocks)), "exchanged")
-    assert not found.within and found.where.boxes_a == (1, 2)
-
-
-def test_boxes_of_one_block_are_one_difference_of_text() -> None:
-    two = "<|ref|>text<|/ref|><|det|>[[1, 1, 99, 20], [1, 30, 99, 50]]<|/det|>\n{}"
-    found = only(texts(two.format("12 eggs"), two.format("13 eggs")), "text")
-    assert found.where == Where("both", (0, 1), (0, 1))
-
-
-def test_a_changed_order_counts_what_is_out_of_order() -> None:
-    first, second, third, *rest = BLOCKS
-    found = only(texts(markup((second, third, first, *rest))), "order")
-    assert found.evidence == {"moved": 1, "matched": 5} and found.within
-    assert found.where == Where("both", (2,), (0,))
 
 
 def test_a_truncated_side_says_after_how_many_tokens() -> None:

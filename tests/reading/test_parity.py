@@ -222,77 +222,66 @@ def test_what_a_backend_cannot_tell_is_not_known_and_never_equal() -> None:
     report = compare_results(result(**UNKNOWN), result())
     assert report.tokens_equal is None and report.first_divergence is None
     assert report.input_parity is None
-    model = [line for line in report.inputs if line.name in MODEL_LINES]
-    assert {line.state for line in model} == {"not known"}
-    assert {line.a for line in model} == {None}
-    assert all(line.b is not None for line in model)
+    model = {(line.state, line.a, line.b is None) for line in report.inputs if line.name in MODEL_LINES}
+    assert model == {("not known", None, False)}
 
 
-def test_a_known_difference_decides_input_parity_whatever_else_is_not_known() -> None:
-    known = input_line("n-gram size", "20", "35")
-    other = input_line("dtype", None, "float32")
-    shown = input_line("attention", "sdpa", "eager", decides=False)
-    equal = input_line("grid", "1 x 1", "1 x 1")
-
-    def input_parity(*lines: object) -> bool | None:
-        return replace(compare_results(result(), result()), inputs=lines).input_parity  # type: ignore[arg-type]
-
-    assert input_parity(known, other) is False
-    assert input_parity(equal, other) is None
-    assert input_parity(equal, shown) is True
-    assert input_parity(shown) is None and input_parity() is None
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [("differs unknown", False), ("equal unknown", None), ("equal shown", True), ("shown", None), ("", None)],
+)
+def test_a_known_difference_decides_input_parity(lines: str, expected: bool | None) -> None:
+    kinds = {
+        "differs": input_line("n-gram size", "20", "35"), "unknown": input_line("dtype", None, "float32"),
+        "shown": input_line("attention", "sdpa", "eager", decides=False),
+        "equal": input_line("grid", "1", "1"),
+    }  # fmt: skip
+    found = tuple(kinds[name] for name in lines.split())
+    assert replace(compare_results(result(), result()), inputs=found).input_parity is expected
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def test_shifts_are_of_the_pages_side() -> None:
+def test_shifts_and_error_rates() -> None:
     report = compare(changed(1, top=19), TEXT)
     assert report.max_coordinate_difference_percent == pytest.approx(100 * 19 / 999)
     # Top and bottom of one of four boxes are off.
     assert report.mean_coordinate_difference_percent == pytest.approx(100 * 19 / 999 * 2 / 16)
-
-
-def test_the_error_rate_leaves_out_the_markup_of_boxes_and_the_end_marker() -> None:
-    assert compare(changed(1, top=19, label="list"), TEXT).character_error_rate == 0
-    assert compare(TEXT + END, TEXT).character_error_rate == 0
-    # Markup that is no box is text.
+    # The markup of boxes and the end marker are no text; markup that is no box is.
+    assert report.character_error_rate == compare(TEXT + END, TEXT).character_error_rate == 0
     odd = TEXT + "<|ref|>text<|/ref|><|det|>[[1, 2]]<|/det|>"
     assert compare(odd, TEXT).character_error_rate == pytest.approx(43 / 100)
 
 
-def test_the_first_divergence_lies_in_a_block_of_each_side() -> None:
-    a, b = TEXT, page(("title", 20, ""), *BLOCKS).replace("Head", "Hexd")
-    b_only = page(*BLOCKS).replace("bb", "bx", 1)
-    divergence = compare(a, b_only).first_divergence
-    assert divergence is not None
-    assert divergence.index == a.index("bb") + 1
-    assert (divergence.text_a, divergence.text_b) == ("b", "x")
-    assert divergence.context.endswith("<|/det|>\nb")
-    assert (divergence.box_a, divergence.box_b) == (2, 2)
-    divergence = compare(a, b).first_divergence
-    assert divergence is not None and (divergence.box_a, divergence.box_b) == (0, 0)
-    lone = compare("Head", page(("title", 50, "Head"))).first_divergence
-    assert lone is not None and (lone.box_a, lone.box_b) == (None, 0)
+# Tokens of a byte each decode to U+FFFD, so their texts are longer than the text itself.
+HEAD = "<|ref|>a<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>" + "漢" * 40
+TAIL = "<|ref|>b<|/ref|><|det|>[[90, 90, 99, 99]]<|/det|>"
+BYTES = replace(
+    make_result(f"{HEAD}x{TAIL}", token_ids=(*range(165), 7)),
+    token_texts=(*HEAD[:45], *["\ufffd"] * 120, "x"),
+)
+BX = TEXT.replace("bb", "bx", 1)
 
 
-def test_a_divergence_without_token_texts_names_the_ids() -> None:
-    a, b = TEXT, TEXT.replace("bb", "bx", 1)
-    divergence = compare_results(replace(make_result(a), token_texts=()), make_result(b)).first_divergence
-    assert divergence is not None
-    assert (divergence.text_a, divergence.text_b) == (f"#{ord('b')}", "x")
-    assert (divergence.box_a, divergence.box_b) == (2, 2)
-
-
-def test_a_divergence_in_characters_of_many_tokens_is_in_the_block_of_its_text() -> None:
-    """Tokens of a byte each decode to U+FFFD, so their texts are longer than the text itself."""
-    head = "<|ref|>a<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>" + "漢" * 40
-    tail = "<|ref|>b<|/ref|><|det|>[[90, 90, 99, 99]]<|/det|>"
-    texts = (*head[:45], *["\ufffd"] * 120)
-    a = make_result(head + "x" + tail, token_ids=(*range(165), 7))
-    b = make_result(head + "y" + tail, token_ids=(*range(165), 8))
-    report = compare_results(replace(a, token_texts=(*texts, "x")), b)
-    assert report.first_divergence is not None and report.first_divergence.box_a == 0
+@pytest.mark.parametrize(
+    ("a", "b", "texts", "boxes"),
+    [
+        (result(), result(BX), ("b", "x"), (2, 2)),
+        (result(), result(page(("title", 20, ""), *BLOCKS).replace("Head", "Hexd")), ("5", "2"), (0, 0)),
+        (result("Head"), result(page(("title", 50, "Head"))), ("H", "<"), (None, 0)),
+        (result(token_texts=()), result(BX), (f"#{ord('b')}", "x"), (2, 2)),
+        (BYTES, make_result(f"{HEAD}y{TAIL}", token_ids=(*range(165), 8)), ("x", "#8"), (0, 0)),
+        (result(), result(TEXT[:40]), (TEXT[40], "(ended)"), (0, None)),
+    ],
+)
+def test_the_first_divergence_lies_in_a_block_of_each_side(
+    a: OcrResult, b: OcrResult, texts: tuple[str, str], boxes: tuple[int | None, int | None]
+) -> None:
+    found = compare_results(a, b).first_divergence
+    assert found is not None and (found.text_a, found.text_b) == texts
+    assert (found.box_a, found.box_b) == boxes
+    assert found.context == "".join(a.token_texts[max(0, found.index - 12) : found.index])
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
@@ -305,25 +294,17 @@ def test_the_character_error_rate_is_the_textbooks(text: str, reference: str) ->
     assert character_error_rate(text, reference) == pytest.approx(row[-1] / max(1, len(reference)))
 
 
+DECIDES = (
+    {"prompt_ids": (0, 5, 5, 5, 8)}, {"prompt_ids": (0, 5, 5, 5)}, {"prompt_ids": (*range(40), 8)},
+    {"image_mask": ((2, 3),)}, {"image_mask": ((1, 2),)}, {"grid": (2, 1)}, {"global_sha256": "ab"},
+    {"global_shape": (1, 3, 512, 512)}, {"tiles_shape": (2, 3, 640, 640)}, {"tiles_sha256": "ab"},
+    {"no_repeat_ngram_size": 35}, {"dtype": "bfloat16"}, {"rotary_dtype": "bfloat16"},
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("change", "decides"),
-    [
-        ({"prompt_ids": (0, 5, 5, 5, 8)}, True),
-        ({"prompt_ids": (0, 5, 5, 5)}, True),
-        ({"prompt_ids": (*range(40), 8)}, True),
-        ({"image_mask": ((2, 3),)}, True),
-        ({"image_mask": ((1, 2),)}, True),
-        ({"grid": (2, 1)}, True),
-        ({"global_shape": (1, 3, 512, 512)}, True),
-        ({"global_sha256": "ab"}, True),
-        ({"tiles_shape": (2, 3, 640, 640)}, True),
-        ({"tiles_sha256": "ab"}, True),
-        ({"no_repeat_ngram_size": 35}, True),
-        ({"dtype": "bfloat16"}, True),
-        ({"rotary_dtype": "bfloat16"}, True),
-        ({"attention": "sdpa"}, False),
-        ({"max_new_tokens": 5}, False),
-    ],
+    [*((change, True) for change in DECIDES), ({"attention": "sdpa"}, False), ({"max_new_tokens": 5}, False)],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_every_input_is_compared(change: dict, decides: bool) -> None:
@@ -332,8 +313,7 @@ def test_every_input_is_compared(change: dict, decides: bool) -> None:
     differing = [line for line in report.inputs if line.state == "differs"]
     assert differing and any(line.decides for line in differing) == decides
     assert report.verdict == ("within_tolerance" if decides else "identical")
-    for line in differing:
-        assert line.a != line.b, "a difference must be visible"
+    assert all(line.a != line.b for line in differing), "a difference must be visible"
 
 
 def test_long_texts_are_bounded_and_what_is_not_measured_does_not_pass(

@@ -14,12 +14,8 @@ CASES = json.loads((PUBLISHED / "postprocess.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
-def test_markdown_is_the_published_one(case: dict) -> None:
+def test_markdown_and_sizes_of_crops_are_the_published_ones(case: dict) -> None:
     assert result_mmd(case["text"]) == case["mmd"]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
-def test_crops_have_the_published_sizes(case: dict) -> None:
     areas = crops(parse(case["text"]), case["width"], case["height"])
     sizes = {f"{number}.jpg": [x2 - x1, y2 - y1] for number, (x1, y1, x2, y2) in areas.items()}
     assert sizes == case["crops"]

@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.text_diff import TEXT_LIMIT, Change, text_changes
+from dsocr_core.reading.text_diff import TEXT_LIMIT, Change, text_changes, text_difference
 from tests.support.results import make_result
 
 FILE = Path(__file__).with_name("careful_reader.txt")
@@ -110,22 +112,8 @@ def test_another_table_is_named() -> None:
 
 
 HOSTILE = (
-    " ",
-    "|",
-    "$",
-    "<a ",
-    "# ",
-    "{",
-    r"\frac",
-    "* ",
-    "<sup>",
-    "- ",
-    "[a",
-    ". ",
-    "1 ",
-    "\n",
-    "<td colspan ",
-)
+    " ", "|", "$", "<a ", "# ", "{", r"\frac", "* ", "<sup>", "- ", "[a", ". ", "1 ", "\n", "<td colspan ",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
@@ -135,3 +123,28 @@ def test_hostile_texts_take_no_long_time(unit: str) -> None:
     started = time.process_time()
     text_changes(text, text + "x")
     assert time.process_time() - started < 1.5
+
+
+# --- both texts as runs ---------------------------------------------------------------------------
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_runs_give_both_texts_back(a: str, b: str) -> None:
+    assert ["".join(text for text, _ in side) for side in text_difference(a, b)] == [a, b]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "left", "right"),
+    [
+        ("same words", "same words", [("same words", "same")], [("same words", "same")]),
+        ("340 g", "340 a,", [("340 ", "same"), ("g", "letter")], [("340 ", "same"), ("a,", "letter")]),
+        ("by 1,234.00 now", "by 7,234.00 now",
+         [("by ", "same"), ("1", "letter"), (",234.00", "word"), (" now", "same")],
+         [("by ", "same"), ("7", "letter"), (",234.00", "word"), (" now", "same")]),
+        ("", "more", [], [("more", "letter")]),
+        ("二月四日", "二月五日", [("二月", "same"), ("四", "letter"), ("日", "same")],
+         [("二月", "same"), ("五", "letter"), ("日", "same")]),
+    ],
+)  # fmt: skip
+def test_a_difference_is_one_of_words_then_of_their_letters(a: str, b: str, left: list, right: list) -> None:
+    assert text_difference(a, b) == (left, right)
