@@ -6,6 +6,7 @@ import io
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -58,18 +59,16 @@ def read(settings: Settings, plan: RunPlan, history: Recording | None = None) ->
     return read_run([Session(settings)], plan, runs=[history] if history else ())
 
 
-def printed(report: Report) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    report.print(console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def printed(report: Report, width: int = 120) -> str:
+    text = io.StringIO()
+    report.print(Console(file=text, width=width))
+    return text.getvalue()
 
 
-def document(report: Report) -> dict[str, object]:
+def document(report: Report) -> dict[str, Any]:
     stream = io.StringIO()
     report.write_json(stream)
-    found = json.loads(stream.getvalue())
-    assert isinstance(found, dict)
+    found: dict[str, Any] = json.loads(stream.getvalue())
     return found
 
 
@@ -79,7 +78,6 @@ def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], 
         settings = Settings(device="cpu", a=served(server.address, name="far"))
         report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
     rows = document(report)["pages"]
-    assert isinstance(rows, list)
     assert [row["error"] is None for row in rows] == [True, False, False, False, False, True]
     assert [row["text_raw"] for row in rows if row["text_raw"]] == [TEXT, TEXT]
     assert (report.passed, report.failed) == (2, 4)
@@ -99,7 +97,7 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
         settings = Settings(device="cpu", a=served(server.address, concurrency=3))
         report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
         assert server.most_in_flight == 3
-    assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]  # type: ignore[attr-defined]
+    assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]
     assert report.passed == 6
 
 
@@ -118,7 +116,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
     found = document(report)
     assert found["a"] == "far"
-    by_name = {row["name"]: row for row in found["backends"]}  # type: ignore[attr-defined]
+    by_name = {row["name"]: row for row in found["backends"]}
     assert list(by_name) == ["endpoint", "endpoint-2", "endpoint-3"]
     assert by_name["endpoint"]["verdicts"]["identical"] == 2
     # "# Hallo" for "# Hello": one of the characters that are words of the page.
@@ -130,9 +128,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
     assert by_name["endpoint-3"]["tokens_equal"] is None
     assert report.failed == 3
     assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == list(by_name)
-    text = io.StringIO()
-    report.print(Console(file=text, width=80))
-    said = text.getvalue()
+    said = printed(report, 80)
     assert "Against far" in said and "answered 503" in said and "not known" in said
 
 
@@ -145,7 +141,7 @@ def test_an_a_that_fails_is_compared_with_no_b(pages: list[Path], tmp_path: Path
         plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
         report = read_run(list(map(Session, all_settings)), plan)
     assert report.failed == 2
-    assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]  # type: ignore[attr-defined]
+    assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]
 
 
 def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
@@ -243,5 +239,5 @@ def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tm
         assert [page.verdict for page in review.pages] == ["differs", "identical"]
         assert run_fact(review.b, "dtype") is None
         assert "endpoint plain" == run_fact(review.a, "engine") == run_fact(review.b, "engine")
-        lines = {line.name: line for page in review.pages for line in page.inputs}
+        lines = {line.name: line for page in review.pages for line in page.report.inputs}
         assert lines[NGRAM].b is None and lines[LIMIT].b is None and lines[DTYPE].b is None

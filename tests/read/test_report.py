@@ -6,7 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -38,16 +38,16 @@ def compared(*comparisons: Comparison) -> Report:
     return report
 
 
-def shown(report: Report) -> str:
-    console = Console(width=120, file=io.StringIO(), color_system=None)
-    report.print(console)
-    return cast(io.StringIO, console.file).getvalue()
+def shown(report: Report, width: int = 120) -> str:
+    text = io.StringIO()
+    report.print(Console(width=width, file=text, color_system=None))
+    return text.getvalue()
 
 
-def rows(report: Report) -> list[dict[str, object]]:
+def document(report: Report) -> dict[str, Any]:
     stream = io.StringIO()
     report.write_json(stream)
-    return cast(list[dict[str, object]], json.loads(stream.getvalue())["pages"])
+    return cast(dict[str, Any], json.loads(stream.getvalue()))
 
 
 def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
@@ -56,9 +56,7 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
         result = replace(side("text", "eager"), finish_reason=reason)
         report.take(PAGE.source, [Comparison(REQUEST, result)])
     assert "1 passed, 2 stopped at the token limit, 0 failed" in shown(report)
-    stream = io.StringIO()
-    report.write_json(stream)
-    totals = json.loads(stream.getvalue())
+    totals = document(report)
     assert (totals["passed"], totals["stopped_at_limit"], totals["failed"]) == (1, 2, 0)
 
 
@@ -67,9 +65,7 @@ def test_what_a_backend_cannot_tell_takes_no_column_from_the_name() -> None:
     report = report_of(("folder",))
     unknown = replace(side("text", "folder"), token_ids=None, finish_reason=None, timings=())
     report.take("06-small-ticket.png", [Comparison(REQUEST, unknown)])
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    report.print(console)
-    written = cast(io.StringIO, console.file).getvalue()
+    written = shown(report, 80)
     assert "06-small-ticket.png" in written
     assert "not known or not measured: Tokens, End, Prefill, Decode, Tokens/s, Total" in written
 
@@ -77,9 +73,7 @@ def test_what_a_backend_cannot_tell_takes_no_column_from_the_name() -> None:
 @pytest.mark.parametrize(("width", "column"), [(80, False), (140, True)])
 def test_the_reasons_are_readable_on_any_console(width: int, column: bool) -> None:
     report = compared(comparison("a long text of the page", "another long text of that page"))
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    report.print(console)
-    lines = cast(io.StringIO, console.file).getvalue().splitlines()
+    lines = shown(report, width).splitlines()
     assert any(line.rstrip().endswith(" Why") for line in lines) is column
     assert any(line.startswith("page.png: ") and "text differs" in line for line in lines) is not column
     assert max(len(line.split(" ")) for line in lines if "text differs" in line) > 4
@@ -90,7 +84,7 @@ def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
     report.add(PageOutcome(PageFailed("torn.png", "torn.png: no image")))
     report.take(PAGE.source, [Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"})])
     assert (report.passed, report.failed) == (0, 2)
-    assert [(row["verdict"], row["error"]) for row in rows(report)] == [
+    assert [(row["verdict"], row["error"]) for row in document(report)["pages"]] == [
         ("not_comparable", "torn.png: no image"),
         ("not_comparable", "vendor: the worker died"),
     ]
@@ -113,5 +107,5 @@ def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
         report.take(PAGE.source, [found])
     assert (report.ties.divergences, report.ties.ties) == (2, 2)
     assert "All 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
-    assert rows(report)[0]["verdict"] == "identical"
+    assert document(report)["pages"][0]["verdict"] == "identical"
     assert "finding" not in shown(compared(same, tied(comparison("abc", "abx"), True)))

@@ -64,56 +64,36 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session_of(Settings(device="cpu"), tmp_path / "results", *fakes)
 
 
-def test_both_backends_make_a_comparison_that_is_found_again_as_recorded(
-    session: Session, page: Path
-) -> None:
+def test_a_comparison_is_found_again_under_any_name_of_the_page(session: Session, page: Path) -> None:
     request = session.settings.request(page)
     assert session.recorded(request) is None
     ran = session.compare(request)
     assert ran.a and ran.b and ran.report and ran.report.verdict == "identical"
     assert (ran.recorded_at, ran.errors) == (None, {})
-    found = session.recorded(request)
-    assert found is not None and found.recorded_at is not None
-    assert (found.a, found.b) == (ran.a, ran.b)
-
-
-def test_the_same_page_under_another_name_is_the_same_page(session: Session, page: Path) -> None:
-    session.compare(session.settings.request(page))
     copy = page.with_name("copy.png")
     copy.write_bytes(page.read_bytes())
-    found = session.recorded(session.settings.request(copy))
-    assert found is not None and found.a is not None and found.a.request.image == copy
+    for name in (page, copy):
+        found = session.recorded(session.settings.request(name))
+        assert found is not None and found.recorded_at is not None
+        assert found.a is not None and found.a.request.image == name
+        assert replace(found.a, request=request) == ran.a
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"preset": "base"},
-        {"prompt": "<image>\nFree OCR."},
-        {"max_new_tokens": 7},
-        {"no_repeat_ngram_size": 35},
-        {"eval_mode": True},
-        {"test_compress": True},
-    ],
-)
-def test_any_other_setting_is_another_result(session: Session, page: Path, change: dict[str, object]) -> None:
+CHANGES = (
+    {"preset": "base"}, {"prompt": "<image>\nFree OCR."}, {"max_new_tokens": 7},
+    {"no_repeat_ngram_size": 35}, {"eval_mode": True}, {"test_compress": True},
+)  # fmt: skip
+
+
+def test_any_other_setting_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
     request = session.settings.request(page)
     session.compare(request)
-    assert session.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
-
-
-def test_another_dtype_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
-    session.compare(session.settings.request(page))
-    other = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
-    assert other.find(other.settings.request(page)) is None
-
-
-def test_another_engine_is_another_result_of_ours_alone(session: Session, page: Path, tmp_path: Path) -> None:
-    request = session.settings.request(page)
-    session.compare(request)
-    other = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
-    assert other.find(request, ("a",)) is None
-    assert other.find(request, ("b",)) is not None
+    for change in CHANGES:
+        assert session.recorded(replace(request, **change)) is None, change  # type: ignore[arg-type]
+    dtype = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
+    assert dtype.find(request) is None
+    engine = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
+    assert engine.find(request, ("a",)) is None and engine.find(request, ("b",)) is not None
 
 
 @pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
@@ -163,33 +143,28 @@ def test_shipped_results_name_no_path_of_the_machine(session: Session, tmp_path:
     assert recorded.result.environment["checkpoint"] == "data/mini"
 
 
-def test_one_backends_error_leaves_the_other(session: Session, page: Path) -> None:
-    def fail() -> None:
-        raise DsocrError("page.png: the worker died")
+def failing(error: Exception) -> FakeBackend:
+    def act() -> None:
+        raise error
 
-    session.side("b")._vendor = FakeBackend("vendor", fail)  # type: ignore[attr-defined]
-    comparison = session.compare(session.settings.request(page))
-    assert comparison.a is not None
-    assert comparison.b is None and comparison.report is None
+    return FakeBackend("eager", act)
+
+
+def test_what_one_side_gave_outlasts_the_others_error_or_cancel(session: Session, page: Path) -> None:
+    request = session.settings.request(page)
+    session.side("b")._vendor = failing(DsocrError("page.png: the worker died"))  # type: ignore[attr-defined]
+    comparison = session.compare(request)
+    assert comparison.a is not None and comparison.b is None and comparison.report is None
     assert comparison.errors == {"b": "page.png: the worker died"}
-
-
-def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(session: Session, page: Path) -> None:
-    def stop() -> None:
-        raise Cancelled
-
-    def fail() -> None:
-        raise DsocrError("page.png: torn")
-
-    session.side("b")._vendor = FakeBackend("vendor", stop)  # type: ignore[attr-defined]
+    session.side("b")._vendor = failing(Cancelled())  # type: ignore[attr-defined]
     with pytest.raises(PageCancelled) as stopped:
-        session.compare(session.settings.request(page))
+        session.compare(request)
     finished = stopped.value.finished
     assert finished.a is not None and finished.a.backend == "eager"
     assert (finished.b, finished.report, finished.errors) == (None, None, {})
-    session.side("a")._engine = FakeBackend("eager", fail)  # type: ignore[attr-defined]
+    session.side("a")._engine = failing(DsocrError("page.png: torn"))  # type: ignore[attr-defined]
     with pytest.raises(PageCancelled) as stopped:
-        session.compare(session.settings.request(page))
+        session.compare(request)
     assert stopped.value.finished.errors == {"a": "page.png: torn"}
 
 
