@@ -46,13 +46,12 @@ def test_a_gpu_reads_what_the_cpu_reads(recognize: Callable[..., OcrResult]) -> 
     assert on_gpu.inputs == on_cpu.inputs
 
 
-def test_bf16_is_the_same_every_time(recognize: Callable[..., OcrResult]) -> None:
-    assert recognize("cuda", torch.bfloat16).token_ids == recognize("cuda", torch.bfloat16).token_ids
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_stages_are_timed_on_the_device(recognize: Callable[..., OcrResult], attention: str) -> None:
+def test_bf16_is_the_same_every_time_and_timed_on_the_device(
+    recognize: Callable[..., OcrResult], attention: str
+) -> None:
     result = recognize("cuda", torch.bfloat16, attention)
+    assert result.token_ids == recognize("cuda", torch.bfloat16, attention).token_ids
     assert [timing.stage for timing in result.timings] == list(FIRST.stages)
     inside = sum(result.milliseconds(stage) or 0 for stage in FIRST.computed[:-2])
     assert 0 < inside <= (result.milliseconds(Stage.PREFILL) or 0)

@@ -57,23 +57,12 @@ def test_whoever_stops_asking_stops_the_model() -> None:
     assert fed == [5]
 
 
-def test_a_number_is_the_limit_itself(config: DecoderConfig) -> None:
+def test_a_limit_is_the_number_or_what_the_context_still_holds(config: DecoderConfig) -> None:
     assert token_limit(12, 100, config) == 12
-
-
-def test_inf_is_what_the_context_still_holds(config: DecoderConfig) -> None:
     assert token_limit(UNLIMITED, 1000, config) == 8192 - 1000
-
-
-@pytest.mark.parametrize("bad", [0, -3])
-def test_a_limit_below_one_is_refused(config: DecoderConfig, bad: int) -> None:
-    with pytest.raises(DsocrError, match=str(bad)):
-        token_limit(bad, 1, config)
-
-
-def test_a_prompt_that_fills_the_context_is_refused(config: DecoderConfig) -> None:
-    with pytest.raises(DsocrError, match="smaller preset"):
-        token_limit(UNLIMITED, 8192, config)
+    for asked, prompt, says in ((0, 1, "is 0"), (-3, 1, "is -3"), (UNLIMITED, 8192, "smaller preset")):
+        with pytest.raises(DsocrError, match=says):
+            token_limit(asked, prompt, config)
 
 
 def test_inf_without_a_context_limit_warns_once(

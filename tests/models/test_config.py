@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.models.config import ConfigError
+from dsocr_core.models.config import ClipConfig, ConfigError, DecoderConfig, ProjectorConfig, SamConfig
 from dsocr_core.models.family import load_config, parse_config
 from tests.support.paths import PUBLISHED, ROOT
 
@@ -36,40 +36,31 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 def test_the_published_config_gives_the_published_sizes() -> None:
     config = load_config(PUBLISHED)
-    assert (config.sam.width, config.sam.layers, config.sam.heads) == (768, 12, 12)
-    assert config.sam.global_attn_indexes == (2, 5, 8, 11)
-    assert config.sam.downsample_channels == (512, 1024)
-    assert (config.sam.window, config.sam.neck_channels, config.sam.grid) == (14, 256, 64)
-    assert (config.sam.head_dim, config.sam.mlp_width, config.sam.layer_norm_eps) == (64, 3072, 1e-6)
-    assert (config.clip.width, config.clip.layers, config.clip.heads) == (1024, 24, 16)
+    assert config.sam == SamConfig(768, 12, 12, (2, 5, 8, 11), (512, 1024), 1024)
+    assert config.clip == ClipConfig(1024, 24, 16, 224, 14)
+    assert config.projector == ProjectorConfig(2048, 1280)
+    assert config.decoder == DecoderConfig(129280, 1280, 12, 10, 6848, 896, 64, 6, 2, 1, 8192, 0, 1)
+    assert (config.sam.grid, config.sam.head_dim, config.sam.mlp_width) == (64, 64, 3072)
+    assert (config.sam.window, config.sam.neck_channels, config.sam.layer_norm_eps) == (14, 256, 1e-6)
     assert (config.clip.positions, config.clip.mlp_width, config.clip.layer_norm_eps) == (257, 4096, 1e-5)
-    assert (config.projector.input_dim, config.projector.output_dim) == (2048, 1280)
-    decoder = config.decoder
-    assert (decoder.vocab_size, decoder.hidden_size, decoder.layers, decoder.heads) == (129280, 1280, 12, 10)
-    assert (decoder.head_dim, decoder.intermediate_size, decoder.moe_intermediate_size) == (128, 6848, 896)
-    assert (decoder.routed_experts, decoder.experts_per_token, decoder.shared_width) == (64, 6, 1792)
-    assert decoder.is_dense(0) and not decoder.is_dense(1)
-    assert (decoder.rms_norm_eps, decoder.rope_theta, decoder.routed_scaling_factor) == (1e-6, 10000, 1)
-    assert (decoder.bos_token_id, decoder.eos_token_id) == (0, 1)
+    assert (config.decoder.head_dim, config.decoder.shared_width) == (128, 1792)
+    assert config.decoder.is_dense(0) and not config.decoder.is_dense(1)
 
 
-def test_a_directory_or_the_file() -> None:
-    assert load_config(MINI) == load_config(MINI.parent)
-
-
-def test_the_decoder_may_stand_in_language_config_only(data: dict[str, Any]) -> None:
+def test_fields_may_be_absent_or_say_what_is_computed(data: dict[str, Any]) -> None:
     expected = parse_config(data)
+    assert load_config(MINI) == load_config(MINI.parent) == expected
     fields = data["language_config"]
-    for key in fields:
-        data.pop(key, None)
-    data["language_config"] = fields
-    assert parse_config(data) == expected
-
-
-def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
-    assert parse_config(change(data, "max_position_embeddings", ...)).decoder.max_positions is None
-    assert parse_config(change(data, "max_position_embeddings", None)).decoder.max_positions is None
-    assert parse_config(change(data, "max_position_embeddings", 77)).decoder.max_positions == 77
+    nested = {name: value for name, value in data.items() if name not in fields} | {"language_config": fields}
+    assert parse_config(nested) == expected
+    for value, most in ((..., None), (None, None), (77, 77)):
+        assert parse_config(change(data, "max_position_embeddings", value)).decoder.max_positions == most
+    more = {
+        "norm_topk_prob": False, "scoring_func": "softmax", "n_group": None, "moe_layer_freq": 1,
+        "hidden_act": "silu", "rope_scaling": None, "rope_parameters": {"rope_type": "default"},
+        "sliding_window": 4096, "use_sliding_window": False, "head_dim": expected.decoder.head_dim,
+    }  # fmt: skip
+    assert parse_config(data | more) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,35 +114,10 @@ def test_every_damage_names_its_field(data: dict[str, Any], path: str, value: An
     assert message.startswith("dir/config.json: ") and problem in message and "\n" not in message
 
 
-def test_fields_that_say_what_is_computed_change_nothing(data: dict[str, Any]) -> None:
-    expected = parse_config(data)
-    more = {
-        "norm_topk_prob": False, "scoring_func": "softmax", "n_group": None, "moe_layer_freq": 1,
-        "hidden_act": "silu", "rope_scaling": None, "rope_parameters": {"rope_type": "default"},
-        "sliding_window": 4096, "use_sliding_window": False, "head_dim": expected.decoder.head_dim,
-    }  # fmt: skip
-    assert parse_config(data | more) == expected
-
-
 @pytest.mark.parametrize("foreign", [[], "text", 5, None, {"model_type": "llama", "hidden_size": 8}])
 def test_a_foreign_config_is_an_error_that_names_the_file(foreign: Any) -> None:
     with pytest.raises(ConfigError, match=r"^config\.json: "):
         parse_config(foreign)
-
-
-def test_a_missing_or_damaged_config_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no config\.json here"):
-        load_config(tmp_path)
-    file = tmp_path / "config.json"
-    for content, cause in ((b"{", "not valid JSON"), (b"", "empty"), (b"\xff\xff{}", "not UTF-8")):
-        file.write_bytes(content)
-        with pytest.raises(ConfigError, match=cause) as error:
-            load_config(tmp_path)
-        assert str(file) in str(error.value)
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(tmp_path)
 
 
 HOSTILE_NUMBERS = (10**12, 10**30, -(10**30), 10**400, 1e400, -1, 0, "1" * 5000, [1] * 100_000, True, None)
@@ -165,18 +131,13 @@ INTEGERS = (
 
 
 @pytest.mark.parametrize("field", [*INTEGERS, "rms_norm_eps", "rope_theta", "routed_scaling_factor"])
-def test_no_number_of_a_stranger_is_more_than_a_line(
-    data: dict[str, Any], tmp_path: Path, field: str
-) -> None:
+def test_a_hostile_number_is_one_line(data: dict[str, Any], tmp_path: Path, field: str) -> None:
     file = tmp_path / "config.json"
+    real = field in ("rope_theta", "routed_scaling_factor", "rms_norm_eps")
     for value in HOSTILE_NUMBERS:
         if value is None and field == "max_position_embeddings":
             continue
-        if (
-            isinstance(value, int)
-            and value > 0
-            and field in ("rope_theta", "routed_scaling_factor", "rms_norm_eps")
-        ):
+        if real and isinstance(value, int) and value > 0:
             value = 10**400
         file.write_text(json.dumps(change(data, field, value)))
         with pytest.raises(ConfigError) as error:
@@ -184,22 +145,25 @@ def test_no_number_of_a_stranger_is_more_than_a_line(
         assert len(str(error.value)) < len(str(file)) + 200 and "\n" not in str(error.value)
 
 
-def test_no_file_that_is_none_is_waited_for_or_read_to_its_end(tmp_path: Path) -> None:
+def test_what_is_no_json_is_one_line_and_is_neither_waited_for_nor_read_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
-    os.mkfifo(file)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        load_config(file)
-    file.unlink()
-    file.symlink_to("/dev/zero")
-    with pytest.raises(ConfigError, match="not a regular file"):
-        load_config(file)
-    file.unlink()
-    with file.open("wb") as handle:
-        handle.truncate(2**40)  # takes no room on the disk
-    with pytest.raises(ConfigError, match="1,099,511,627,776 bytes; at most"):
-        load_config(file)
-    for deep in ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, '{"a": ' + "[" * 200 + "]" * 200 + "}"):
-        file.unlink(missing_ok=True)
-        file.write_text(deep)
-        with pytest.raises(ConfigError, match=r"deep|not valid"):
-            load_config(file)
+
+    def huge() -> None:
+        with file.open("wb") as handle:
+            handle.truncate(2**40)  # takes no room on the disk
+
+    contents = [
+        (lambda: None, r"no config\.json here"), (file.mkdir, "cannot be read"),
+        (lambda: os.mkfifo(file), "not a regular"), (lambda: file.symlink_to("/dev/zero"), "not a regular"),
+        (huge, "1,099,511,627,776 bytes; at most"),
+    ]  # fmt: skip
+    damaged = [(b"{", "not valid JSON"), (b"", "empty"), (b"\xff\xff{}", "not UTF-8")]
+    nested = ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, '{"a": ' + "[" * 200 + "]" * 200 + "}")
+    damaged += [(text.encode(), r"deep|not valid") for text in nested]
+    contents += [(lambda content=content: file.write_bytes(content), cause) for content, cause in damaged]
+    for write, cause in contents:
+        write()
+        with pytest.raises(ConfigError, match=cause) as error:
+            load_config(tmp_path)
+        assert str(file) in str(error.value)
+        file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)

@@ -9,10 +9,8 @@ import torch
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.doctor import _gpus
-from dsocr_core.engine import device as devices_of_engine
 from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-from dsocr_core.models import devices
 from dsocr_core.models.devices import Gpu, no_gpu
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import CheckpointError, _require_gpu, weight_bytes
@@ -116,11 +114,13 @@ def test_the_fast_engine_asks_for_bf16_in_hardware(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("dsocr_core.engine.fast.find_spec", lambda name: name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "2080 Ti")
-    for capability in ((7, 5), (8, 0)):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, of=capability: of)
-        if capability < devices.FULL:
-            with pytest.raises(FastEngineUnavailableError, match=r"8\.0, and 2080 Ti has 7\.5: use --engine"):
-                require_fast_engine("cuda:0")
-        else:
-            require_fast_engine("cuda:0")
-    assert devices_of_engine.no_gpu is no_gpu
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    require_fast_engine("cuda:0")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(FastEngineUnavailableError, match=r"8\.0, and 2080 Ti has 7\.5: use --engine"):
+        require_fast_engine("cuda:0")
+    with pytest.raises(FastEngineUnavailableError, match="runs on a CUDA device, not on cpu"):
+        require_fast_engine("cpu")
+    monkeypatch.setattr("dsocr_core.engine.fast.find_spec", lambda name: None)
+    with pytest.raises(FastEngineUnavailableError, match="needs triton"):
+        require_fast_engine("cuda")

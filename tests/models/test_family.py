@@ -10,10 +10,10 @@ from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import MODELS, family_of, parse_config, preset_named
+from dsocr_core.models.family import FIRST, MODELS, family_of, parse_config, preset_named
+from dsocr_core.models.resolution import tokens_per_side
+from dsocr_core.models.stages import TOP_LEVEL
 from dsocr_core.page.tiling import crop_grid, image_token_count
-from dsocr_core.reading.ngram_rule import NgramRule
-from dsocr_core.reading.records import NgramPolicy
 
 DECODER = {
     "vocab_size": 129280, "hidden_size": 1280, "num_hidden_layers": 12, "num_attention_heads": 10,
@@ -59,9 +59,7 @@ def test_deepseek_ocr2_has_the_published_parameters() -> None:
 @pytest.mark.parametrize(
     ("size", "tiles", "sam", "encoder", "projector"),
     [
-        ((700, 700), 0, 976_607_182_848, 388_963_008_512 - 32_768, 587_202_560),
         ((1600, 800), 2, 2_005_505_605_632, 815_448_246_272 - 32_768 - 18_432, 1_247_805_440),
-        ((2000, 2000), 4, 3_034_404_028_416, 1_241_933_465_600 - 32_768 - 18_432, 1_908_408_320),
         ((1000, 1500), 6, 4_063_302_451_200, 1_668_418_684_928 - 32_768 - 18_432, 2_569_011_200),
     ],
 )
@@ -76,24 +74,52 @@ def test_deepseek_ocr2_costs_what_torch_counts_in_the_published_modules(
 
 
 @pytest.mark.parametrize(
-    ("size", "grid"),
-    [((1250, 1000), (2, 2)), ((2500, 2000), (3, 2)), ((1750, 1000), (2, 1)), ((1400, 400), (3, 1)),
-     ((1250, 3000), (1, 2)), ((769, 1), (6, 1)), ((768, 768), (1, 1))],
+    ("model", "preset", "size", "grid", "tokens"),
+    [("deepseek_ocr2", "default", (2500, 2000), (3, 2), 6 * 144 + 257),
+     ("deepseek_ocr2", "default", (1400, 400), (3, 1), 3 * 144 + 257),
+     ("deepseek_ocr2", "default", (1250, 3000), (1, 2), 2 * 144 + 257),
+     ("deepseek_ocr2", "default", (769, 1), (6, 1), 6 * 144 + 257),
+     ("deepseek_ocr2", "default", (768, 768), (1, 1), 257),
+     ("unlimited_ocr", "gundam", (1240, 1754), (2, 3), 903),
+     ("unlimited_ocr", "gundam", (2480, 3508), (4, 6), 2733),
+     ("unlimited_ocr", "gundam", (1920, 1080), (7, 4), 3113),
+     ("unlimited_ocr", "gundam", (3000, 3000), (5, 5), 2823)],
 )  # fmt: skip
-def test_grids_of_deepseek_ocr2(size: tuple[int, int], grid: tuple[int, int]) -> None:
-    preset = preset_named("default", MODELS["deepseek_ocr2"])
-    assert crop_grid(*size, preset.max_tiles, preset.tile_size) == grid
+def test_grids_and_tokens(
+    model: str, preset: str, size: tuple[int, int], grid: tuple[int, int], tokens: int
+) -> None:
+    found = preset_named(preset, MODELS[model])
+    assert crop_grid(*size, found.max_tiles, found.tile_size) == grid
+    assert image_token_count(found, grid, MODELS[model].newline) == tokens
 
 
 @pytest.mark.parametrize(
-    ("size", "grid", "tokens"),
-    [((1240, 1754), (2, 3), 903), ((2480, 3508), (4, 6), 2733), ((2550, 3300), (3, 4), 1513),
-     ((1920, 1080), (7, 4), 3113), ((3000, 3000), (5, 5), 2823)],
+    ("name", "base", "image", "crop", "view", "side"),
+    [
+        ("tiny", 512, 512, False, 512, 8), ("small", 640, 640, False, 640, 10),
+        ("base", 1024, 1024, False, 1024, 16), ("large", 1280, 1280, False, 1280, 20),
+        ("gundam", 1024, 640, True, 1024, 16),
+    ],
 )  # fmt: skip
-def test_grids_of_unlimited_ocr(size: tuple[int, int], grid: tuple[int, int], tokens: int) -> None:
-    preset = preset_named("gundam", MODELS["unlimited_ocr"])
-    assert crop_grid(*size, preset.max_tiles, preset.tile_size) == grid
-    assert image_token_count(preset, grid) == tokens
+def test_presets_have_the_published_sizes(
+    name: str, base: int, image: int, crop: bool, view: int, side: int
+) -> None:
+    preset = preset_named(name)
+    assert (preset.base_size, preset.image_size, preset.crop_mode) == (base, image, crop)
+    assert preset.view_size == view and tokens_per_side(view) == side
+    assert preset_named(name.upper()) is preset
+
+
+def test_stage_names_are_the_ones_users_filter_by() -> None:
+    inside = ["sam", "clip", "projector", "vision_fusion"]
+    names = ["preprocess", "tokenizer", *inside, "prefill", "decode", "postprocess"]
+    assert [stage.value for stage in FIRST.stages] == names and list(FIRST.computed[:-2]) == inside
+    assert [stage.value for stage in TOP_LEVEL] == [name for name in names if name not in inside]
+
+
+def test_an_unknown_preset_names_the_known_ones() -> None:
+    with pytest.raises(DsocrError, match="'gundam ': choose one of tiny, small, base, large, gundam"):
+        preset_named("gundam ")
 
 
 def test_a_step_of_unlimited_ocr_stops_growing_at_the_window() -> None:
@@ -105,12 +131,3 @@ def test_a_step_of_unlimited_ocr_stops_growing_at_the_window() -> None:
         decode = predict(sizes, workload, Policy()).stages["decode"].cost.flops  # type: ignore[index]
         seen = sum(277 + min(step, 128) for step in range(1, new))
         assert decode == (new - 1) * 1_148_190_720 + 61_440 * seen
-
-
-def test_a_window_over_the_prompt_reaches_into_it() -> None:
-    prompt, new = [5, 6, 7], [5, 6]
-    for over, banned in ((True, {7}), (False, set())):
-        rule = NgramRule(NgramPolicy(3, 8, over_prompt=over), prompt)
-        for token in new:
-            rule.push(token)
-        assert rule.banned() == banned

@@ -85,17 +85,12 @@ def test_mixture_is_the_weighted_sum_of_each_tokens_experts() -> None:
                     wide["experts.down_proj"][e] @ inner
                 )  # weights are not renormalised
             torch.testing.assert_close(out[b, t].double(), total, rtol=1e-4, atol=1e-5)
-
-
-def test_a_single_token_gets_the_same_bits_as_among_others() -> None:
-    """A decode step does not sort its rows; nothing else may differ."""
-    mixture = fill(MixtureOfExperts(DECODER))
-    for token in torch.randn(20, 1, DECODER.hidden_size):
+    for token in torch.randn(20, 1, DECODER.hidden_size):  # a decode step does not sort its rows
         chosen, weights = mixture.route(token)
-        alone = mixture.combine(token, chosen, weights)
-        sorted_rows = mixture._by_expert(token, chosen)
-        assert torch.equal(mixture._of_one(token, chosen), sorted_rows)
-        assert torch.equal(alone, (sorted_rows * weights[0, :, None]).sum(dim=0, keepdim=True))
+        rows = mixture._by_expert(token, chosen)
+        assert torch.equal(mixture._of_one(token, chosen), rows)
+        alone = (rows * weights[0, :, None]).sum(dim=0, keepdim=True)
+        assert torch.equal(mixture.combine(token, chosen, weights), alone)
 
 
 def test_prefill_and_steps_give_what_one_pass_gives() -> None:
@@ -136,7 +131,7 @@ def test_sam_attention_adds_the_bias_of_row_and_column_offsets() -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("heads_at_a_time", [1, 2, 3, 4, 9, 100])
+@pytest.mark.parametrize("heads_at_a_time", [1, 3, 4, 9, 100])
 def test_sam_attention_in_parts_has_the_bits_of_one_call(
     heads_at_a_time: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

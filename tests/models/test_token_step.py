@@ -89,27 +89,17 @@ def test_reading_a_weight_before_its_product_changes_no_bit(
 
 
 @torch.inference_mode()
-def test_whoever_listens_to_a_module_hears_every_step() -> None:
+def test_the_modules_run_where_someone_listens_and_in_other_types() -> None:
     model, heard = model_of(), []
-    sequence = prefilled(model, sdpa_core)
     handle = model.decoder.layers[1].mlp.register_forward_hook(lambda *_: heard.append(1))
-    following = sequence.next_logits(model)
+    following = prefilled(model, sdpa_core).next_logits(model)
     following(5)
     following(9)
-    assert len(heard) == 2
+    assert len(heard) == 3
     handle.remove()
-    assert TokenStep.fits(model.decoder)
-
-
-def test_other_number_types_keep_to_the_modules() -> None:
-    assert not TokenStep.fits(model_of(torch.bfloat16).decoder)
+    assert TokenStep.fits(model.decoder) and not TokenStep.fits(model_of(torch.bfloat16).decoder)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not TokenStep.fits(model_of().decoder)
-
-
-@torch.inference_mode()
-def test_the_cache_ends_where_it_ends() -> None:
-    model = model_of()
+        assert not TokenStep.fits(model.decoder)
     following = prefilled(model, sdpa_core, limit=1).next_logits(model)
     following(5)
     with pytest.raises(IndexError, match="position 9"):

@@ -12,7 +12,6 @@ import json
 import math
 import shutil
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.weights import empty_model, published_parameters
 from tests.support.paths import MINI
 
 REMOTE_CODE = MINI
@@ -111,21 +112,9 @@ def with_changes(config: dict[str, Any], **decoder_fields: Any) -> dict[str, Any
 
 
 def weight_shapes(config: dict[str, Any]) -> dict[str, Shape]:
-    """Published name -> shape of every weight of a checkpoint with this config."""
-    vision = config["vision_config"]
-    shapes: dict[str, Shape] = {}
-    shapes.update(_decoder_shapes(config))
-    shapes.update(_sam_shapes(vision["width"]["sam_vit_b"], vision["image_size"] // 16))
-    if (clip := vision["width"].get("clip-l-14-224")) is not None:
-        shapes.update(_clip_shapes(clip))
-        shapes["model.image_newline"] = (config["hidden_size"],)
-    if (qwen2 := vision["width"].get("qwen2-0-5b")) is not None:
-        shapes.update(_qwen2_shapes(qwen2))
-    projector = config["projector_config"]
-    shapes["model.projector.layers.weight"] = (projector["n_embed"], projector["input_dim"])
-    shapes["model.projector.layers.bias"] = (projector["n_embed"],)
-    shapes["model.view_seperator"] = (projector["n_embed"],)
-    return shapes
+    """Published name -> shape of every weight (tests/models/test_weights.py holds both to the published)."""
+    model = empty_model(parse_config(config), torch.float32)
+    return {name: tuple(tensor.shape) for name, tensor in published_parameters(model)}
 
 
 def seeded_weight(name: str, shape: Shape) -> np.ndarray:
@@ -189,103 +178,6 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD,
         clean_up_tokenization_spaces=False, model_max_length=10**30,
     )  # fmt: skip
-
-
-def _decoder_shapes(config: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
-    hidden, vocabulary = config["hidden_size"], config["vocab_size"]
-    yield "model.embed_tokens.weight", (vocabulary, hidden)
-    for layer in range(config["num_hidden_layers"]):
-        prefix = f"model.layers.{layer}"
-        for matrix in "qkvo":
-            yield f"{prefix}.self_attn.{matrix}_proj.weight", (hidden, hidden)
-        yield f"{prefix}.input_layernorm.weight", (hidden,)
-        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
-        if layer < config["first_k_dense_replace"]:
-            yield from _swiglu_shapes(f"{prefix}.mlp", hidden, config["intermediate_size"])
-            continue
-        width, experts = config["moe_intermediate_size"], config["n_routed_experts"]
-        yield f"{prefix}.mlp.gate.weight", (experts, hidden)
-        for expert in range(experts):
-            yield from _swiglu_shapes(f"{prefix}.mlp.experts.{expert}", hidden, width)
-        shared = width * config["n_shared_experts"]
-        yield from _swiglu_shapes(f"{prefix}.mlp.shared_experts", hidden, shared)
-    yield "model.norm.weight", (hidden,)
-    yield "lm_head.weight", (vocabulary, hidden)
-
-
-def _swiglu_shapes(prefix: str, hidden: int, width: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{prefix}.gate_proj.weight", (width, hidden)
-    yield f"{prefix}.up_proj.weight", (width, hidden)
-    yield f"{prefix}.down_proj.weight", (hidden, width)
-
-
-def _sam_shapes(sam: dict[str, Any], grid: int) -> Iterator[tuple[str, Shape]]:
-    prefix, width, neck = "model.sam_model", sam["width"], 256
-    yield f"{prefix}.pos_embed", (1, grid, grid, width)
-    yield f"{prefix}.patch_embed.proj.weight", (width, 3, 16, 16)
-    yield f"{prefix}.patch_embed.proj.bias", (width,)
-    for layer in range(sam["layers"]):
-        block = f"{prefix}.blocks.{layer}"
-        window = grid if layer in sam["global_attn_indexes"] else 14
-        for axis in "hw":
-            yield f"{block}.attn.rel_pos_{axis}", (2 * window - 1, width // sam["heads"])
-        yield from _layer_norm_and_linear(block, "norm1", "attn.qkv", width, 3 * width)
-        yield from _linear(f"{block}.attn.proj", width, width)
-        yield from _layer_norm_and_linear(block, "norm2", "mlp.lin1", width, 4 * width)
-        yield from _linear(f"{block}.mlp.lin2", 4 * width, width)
-    yield f"{prefix}.neck.0.weight", (neck, width, 1, 1)
-    yield f"{prefix}.neck.2.weight", (neck, neck, 3, 3)
-    for norm in (1, 3):
-        yield f"{prefix}.neck.{norm}.weight", (neck,)
-        yield f"{prefix}.neck.{norm}.bias", (neck,)
-    middle, last = sam["downsample_channels"]
-    yield f"{prefix}.net_2.weight", (middle, neck, 3, 3)
-    yield f"{prefix}.net_3.weight", (last, middle, 3, 3)
-
-
-def _clip_shapes(clip: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
-    prefix, width, patch = "model.vision_model", clip["width"], clip["patch_size"]
-    positions = (clip["image_size"] // patch) ** 2 + 1
-    yield f"{prefix}.embeddings.class_embedding", (width,)
-    yield f"{prefix}.embeddings.patch_embedding.weight", (width, 3, patch, patch)
-    yield f"{prefix}.embeddings.position_embedding.weight", (positions, width)
-    yield f"{prefix}.pre_layrnorm.weight", (width,)
-    yield f"{prefix}.pre_layrnorm.bias", (width,)
-    for layer in range(clip["layers"]):
-        block = f"{prefix}.transformer.layers.{layer}"
-        yield from _layer_norm_and_linear(block, "layer_norm1", "self_attn.qkv_proj", width, 3 * width)
-        yield from _linear(f"{block}.self_attn.out_proj", width, width)
-        yield from _layer_norm_and_linear(block, "layer_norm2", "mlp.fc1", width, 4 * width)
-        yield from _linear(f"{block}.mlp.fc2", 4 * width, width)
-
-
-def _qwen2_shapes(qwen2: dict[str, int]) -> Iterator[tuple[str, Shape]]:
-    prefix, width = "model.qwen2_model", qwen2["dim"]
-    narrow = width // qwen2["heads"] * qwen2["kv_heads"]
-    yield f"{prefix}.query_768.weight", (144, width)
-    yield f"{prefix}.query_1024.weight", (256, width)
-    for layer in range(qwen2["layers"]):
-        block = f"{prefix}.model.model.layers.{layer}"
-        for matrix, out in (("q", width), ("k", narrow), ("v", narrow)):
-            yield from _linear(f"{block}.self_attn.{matrix}_proj", width, out)
-        yield f"{block}.self_attn.o_proj.weight", (width, width)
-        yield from _swiglu_shapes(f"{block}.mlp", width, qwen2["mlp_width"])
-        yield f"{block}.input_layernorm.weight", (width,)
-        yield f"{block}.post_attention_layernorm.weight", (width,)
-    yield f"{prefix}.model.model.norm.weight", (width,)
-
-
-def _layer_norm_and_linear(
-    block: str, norm: str, linear: str, inputs: int, outputs: int
-) -> Iterator[tuple[str, Shape]]:
-    yield f"{block}.{norm}.weight", (inputs,)
-    yield f"{block}.{norm}.bias", (inputs,)
-    yield from _linear(f"{block}.{linear}", inputs, outputs)
-
-
-def _linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", (outputs, inputs)
-    yield f"{name}.bias", (outputs,)
 
 
 def _split(names: list[str], parts: int) -> list[list[str]]:

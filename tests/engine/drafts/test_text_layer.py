@@ -54,19 +54,6 @@ PAGE = drawn(
 )
 
 
-def test_prose_becomes_paragraphs_and_headings(tmp_path: Path) -> None:
-    layer = page_text(pdf(tmp_path / "a.pdf", PAGE), 1)
-    assert drafted(layer, grounded=False) == (
-        "A title\n\nThe first paragraph goes on over two lines with a hyphenated word.\n\nA second one."
-    )
-
-
-def test_columns_are_not_joined() -> None:
-    left = [TextRun(10, 90 - 12 * n, 90, 100 - 12 * n, f"left {n}") for n in range(3)]
-    right = [TextRun(110, 90 - 12 * n, 190, 100 - 12 * n, f"right {n}") for n in range(3)]
-    assert markup([*left, *right]) == "left 0 left 1 left 2\n\nright 0 right 1 right 2"
-
-
 def test_runs_of_one_line_are_joined_by_their_gaps() -> None:
     runs = [TextRun(10, 0, 30, 10, "Ver"), TextRun(30, 0, 50, 10, "ified"), TextRun(55, 0, 80, 10, "drafts")]
     assert markup(runs) == "Verified drafts"
@@ -123,13 +110,6 @@ def test_a_grounded_page_has_each_blocks_label_box_and_mark(tmp_path: Path) -> N
     assert "[[0, 0, 0, 0]]" in drafted(PageText(0, 0, runs), grounded=True)
     nowhere = [TextRun(float("nan"), float("inf"), -5, 5, "a")]
     assert "[[0, 974, 0, 0]]" in drafted(PageText(300, 200, nowhere), grounded=True)
-
-
-def test_a_word_of_several_pieces_is_one_word(tmp_path: Path) -> None:
-    """As browsers and typesetters print: pieces of a word at places of their own."""
-    pieces = "BT /F 12 Tf 20 140 Td [(Rebou) 40 (nd sche) -30 (me)] TJ 60 0 Td (blan) Tj 24 0 Td (ket) Tj ET"
-    words = markup(page_text(pdf(tmp_path / "a.pdf", pieces), 1).runs)
-    assert words.replace("blan ket", "blanket").startswith("Rebound scheme")
 
 
 HOSTILE = {

@@ -76,7 +76,9 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
     assert expected[0] != eager_tokens(model, 11, policy)[0]
 
     sequence = fast.start(PROMPT, 11, policy, sdpa_core)
-    logits = sequence.forward(windowed, windowed.embed(torch.tensor([PROMPT], device=model.device)))
+    logits = sequence.forward(
+        windowed, windowed.decoder.embed_tokens(torch.tensor([PROMPT], device=model.device))
+    )
     for again in (NgramPolicy(), policy):
         sequence = replace(sequence, rule=NgramRule(again, PROMPT))
         assert list(fast.tokens(sequence, PROMPT, logits, 8)) == eager_tokens(windowed, 8, again)[0]

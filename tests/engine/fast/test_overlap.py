@@ -154,17 +154,3 @@ def test_a_step_that_would_read_too_soon_is_refused() -> None:
     launches = replace(LAUNCHES, embed_token=replace(LAUNCHES.embed_token, early=True))
     with pytest.raises(ValueError, match="qkv_rotary may start before take_best has ended"):
         DecodeStep(pack(model.decoder), config.decoder, 24, torch.float32, NO_TOKEN, launches)
-
-
-def test_who_is_complete_when_a_kernel_starts() -> None:
-    """By hand: c reads before its wait what a wrote, two kernels ago; b early takes that away."""
-    late = Launch(dependent=True)
-    early = replace(late, early=True)
-    needs = {"c": ("a",)}
-    assert list(unready([("a", late), ("b", late), ("c", late)], needs)) == []
-    assert set(unready([("a", late), ("b", early), ("c", late)], needs)) == {("c", "a")}
-    assert list(unready([("a", late), ("x", late), ("b", early), ("c", late)], needs)) == []
-    assert set(unready([("a", late), ("x", early), ("b", early), ("c", late)], needs)) == {("c", "a")}
-    assert set(unready([("a", late), ("c", late)], needs)) == {("c", "a")}
-    # Without dependent launch nothing overlaps.
-    assert list(unready([("a", Launch()), ("c", Launch())], needs)) == []
