@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr_core.reading.records import TopTwo
+from dsocr_core.review.document import document
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.review import Review, ReviewError, open_review, run_fact
 from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.results import result_table
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write
@@ -69,42 +71,26 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
     for number, image in enumerate(images):
         Image.new("RGB", (20, 10), (number, 0, 0)).save(image)
     of = [{"eager": make_result(markup(), image=image)} for image in images]
-    write(
-        history,
-        "paired-1",
-        {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}},
-    )
-    write(
-        history,
-        "paired-2",
-        {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}},
-    )
+    plain = {"eager": make_result("a")}
+    write(history, "paired-1", {"first.png": of[0], "second.png": of[1], "scan.png": plain})
+    write(history, "paired-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": plain})
     # A name says more than a content: the content of what is called second is a difference.
     review = open_review(history, "paired-1", "paired-2")
-    assert names(review) == [
-        ("first.png", None),
-        (None, "other.png"),
-        ("scan.png", "scan.jpg"),
-        ("second.png",) * 2,
-    ]
-    second = review.page("second.png")
-    assert second.causes == ()
-    assert {line.name: line.state for line in second.report.inputs}["image SHA-256"] == "differs"
+    scans, second = ("scan.png", "scan.jpg"), ("second.png", "second.png")
+    assert names(review) == [("first.png", None), (None, "other.png"), scans, second]
+    page = review.page("second.png")
+    assert page.causes == () and page.report is not None
+    assert {line.name: line.state for line in page.report.inputs}["image SHA-256"] == "differs"
     # Both results were made by hand with the same pixel hashes: then another file is the same page.
-    assert (second.verdict, second.kinds) == ("identical", ())
+    assert (page.verdict, page.kinds) == ("identical", ())
     write(history, "paired-3", {"a.png": of[0], "b.png": of[1]})
-    assert names(open_review(history, "paired-1", "paired-3"))[:2] == [
-        ("first.png", "a.png"),
-        ("scan.png", None),
-    ]
+    found = names(open_review(history, "paired-1", "paired-3"))
+    assert found[:2] == [("first.png", "a.png"), ("scan.png", None)]
 
 
 def test_pages_that_failed(history: History) -> None:
-    write(
-        history,
-        "failed-1",
-        {"p1": {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}},
-    )
+    failed = {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}
+    write(history, "failed-1", {"p1": failed})
     (page,) = open_review(history, "failed-1").pages
     assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
     assert page.reasons == ("could not be read: A: CUDA <out> of memory",)
@@ -146,22 +132,30 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     assert (detail.a.inputs, detail.a.token_ids, detail.a.finish_reason) == (None,) * 3
 
 
-# --- the first divergence -----------------------------------------------------------------------
-
-
-def test_the_first_divergence_with_what_was_written_before_it(history: History) -> None:
-    top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
-    a = replace(make_result(OTHER), top_two=top)
-    write(history, "parted-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
-    found = open_review(history, "parted-1").detail("p1").report.first_divergence
-    assert found is not None
-    index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-    assert (found.index, found.box_a, found.box_b) == (index, 2, 2)
-    assert (found.text_a, found.text_b, found.context) == (
-        OTHER[index], markup()[index], OTHER[index - 12 : index]
-    )  # fmt: skip
-    assert found.margins is not None and found.margins.b is None
-    assert found.margins.a == TopTwo((ord(OTHER[index]), 81), (9.5, 9.25))
+def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
+    cases: list[tuple[list[int | None] | None, list[float]]] = [
+        ([1, 2] * 400, [float("nan"), 1.0] * 400),
+        ([1, 2] * 400, [1.0, 2.0] * 400),
+        ([None, None] * 400, [2.0, 1.0] * 400),
+        ([1, 2] * 400, [2.0]),
+        (None, [2.0, 1.0] * 400),
+    ]
+    with history.writer(plain_record("odd", backends=("eager", "vendor"))) as run:
+        for number, (ids, logits) in enumerate(cases):
+            page = f"p{number}"
+            for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
+                result = replace(make_result(text, backend, dtype="bfloat16"), token_texts=())  # type: ignore[arg-type]
+                [row] = result_table(page, result, files=[None]).to_pylist()
+                run.add_rows("readings", [row | {"top_ids": ids, "top_logits": logits}])
+    history.refresh()
+    review = open_review(history, "odd")
+    json.dumps(document(review), allow_nan=False)
+    assert {page.name: page.causes for page in review.pages} == {f"p{n}": () for n in range(len(cases))}
+    for page in review.pages:
+        detail = review.detail(page.name)
+        assert detail.a is not None and detail.b is not None
+        assert detail.a.top_two == detail.b.top_two == ()
+        assert detail.report is not None and detail.report.first_divergence is not None
 
 
 # --- pictures, settings, times ------------------------------------------------------------------
