@@ -1,0 +1,216 @@
+"""`dsocr flops report` and `sweep`: tables, JSON, targets and sweeps by hand, every error by its field."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analytic_model import PUBLISHED
+from analytic_model.hardware import HARDWARE
+from analytic_model.policy import Policy
+from analytic_model.predict import predict
+from analytic_model.requirements import TargetError, requirements
+from analytic_model.roofline import bound, prefill_ms
+from analytic_model.sweep import ENGINES, Axis, Quantity, SweepError, near_square, spread, sweep, tiled
+from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.cli.main import main
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import FIRST
+from dsocr_core.models.stages import Stage
+from tests.support.paths import ROOT
+
+MINI = ROOT / "data" / "mini" / "config.json"
+PAGE = ["flops", "report", "--config", str(MINI), "--width", "1300", "--height", "1300"]
+SIX_TILES = Workload((640,) * 6 + (1024,), (2, 3), decode_tokens=101)
+A4 = Workload.from_image(1654, 2339, decode_tokens=20)
+H200 = HARDWARE["h200"]
+
+
+def report(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main([*PAGE, *options, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_the_json_report_has_workload_and_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    document = report(capsys, "--prompt-tokens", "12", "--decode-tokens", "40", "--preset", "gundam")
+    assert document["workload"]["views"] == [640, 640, 640, 640, 1024]
+    assert document["workload"]["sequence_length"] == 705
+    stages = {row["stage"]: row for row in document["stages"]}
+    inner = ["sam", "clip", "projector", "vision_fusion", "prefill"]
+    assert list(stages) == [*inner, "prefill with vision", "decode", "everything", "one token"]
+    assert list(document["operators"]) == [*inner, "decode"]
+    for name, operators in document["operators"].items():
+        assert stages[name]["flops"] == sum(operator["flops"] for operator in operators)
+    assert stages["everything"]["parameters"] == document["parameters"]["total"]
+    assert document["kv_cache_bytes"] == 744 * 2 * 6 * 320 * 2 and document["not_counted"]
+
+
+def test_options_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    def flops(stage: str, *options: str) -> float:
+        return next(row["flops"] for row in report(capsys, *options)["stages"] if row["stage"] == stage)
+
+    every = ("--lm-head", "all", "--causal", "halved")
+    assert flops("prefill", *every) != flops("prefill") and flops("sam") == flops("sam", "--batch", "2") / 2
+    assert report(capsys, *every)["policy"]["lm_head"] == "all"
+    flash = ("--attention", "flash_attention_2")
+    assert flops("prefill", *flash) < flops("prefill", *flash, "--count-unsupported") == flops("prefill")
+
+
+def test_the_table_has_each_stage_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PAGE, "--decode-tokens", "500", "--hardware", "rtx-4090"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 110 and not any("…" in line for line in lines)
+    starts = ("sam", "prefill", "decode", "one token")
+    rows = [line.split() for line in lines if line.strip().startswith(starts)]
+    assert len(rows) == 5 and all(row[-1] in ("compute", "memory", "sum") for row in rows)
+    assert any("GeForce RTX 4090" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--width", "0"], "width is 0"), (["--height", "-5"], "height is -5"),
+        (["--preset", "huge"], "unknown preset 'huge'"), (["--prompt-tokens", "0"], "--prompt-tokens is 0"),
+        (["--decode-tokens", "-1"], "--decode-tokens is -1"), (["--batch", "0"], "batch is 0"),
+        (["--hardware", "abacus"], "unknown hardware 'abacus'"),
+        (["--hardware", "gh200"], "bfloat16 peak of GH200 96 GB is not known"),
+        (["--ttft", "0"], "--ttft is 0: give a number above 0"),
+        (["--ttft", "5", "--tpot", "1"], "give one target"),
+        (["--hardware", "h200-measured", "--dtype", "float32"], "float32 peak"),
+        (["--config", "/nowhere/config.json"], "/nowhere/config.json"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], options: list[str], problem: str) -> None:
+    assert main([*PAGE, *options]) == 2
+    out, err = capsys.readouterr()
+    assert "error: " in out + err and problem in out + err
+
+
+def test_the_report_needs_no_torch() -> None:
+    code = (
+        "import sys; from dsocr_core.cli.main import main; "
+        f"code = main({[*PAGE, '--json']!r}); "
+        "sys.exit(code or any(name in sys.modules for name in ('torch', 'streamlit', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+# --- targets --------------------------------------------------------------------------------------
+
+
+def test_fifty_milliseconds_to_the_first_token_of_six_tiles(published: ModelConfig) -> None:
+    """Vision's FLOPs are what torch counted on the published code: 3,468,866,060,288."""
+    needed = requirements(published, SIX_TILES, "ttft", 50)
+    vision = sum(needed.stages[stage].flops for stage in FIRST.computed[:-2])
+    assert vision == 3_468_866_060_288
+    assert needed.total.flops_per_s == pytest.approx((vision + needed.stages[Stage.PREFILL].flops) / 0.05)
+    assert needed.total.flops_per_s / 1e12 == pytest.approx(85.3, abs=0.05)
+    h200 = next(reach for reach in needed.devices if reach.hardware is H200)
+    assert h200.peak_share == pytest.approx(85.3 / 989.5, rel=1e-3)
+    assert h200.least_ms == pytest.approx(prefill_ms(predict(published, SIX_TILES), H200))
+    assert h200.share == pytest.approx(h200.least_ms / 50)
+
+
+def test_a_token_of_a_batch_reads_the_weights_once(published: ModelConfig) -> None:
+    one = requirements(published, SIX_TILES, "tpot", 1.0)
+    many = requirements(published, replace(SIX_TILES, batch=64), "tpot", 1.0)
+    assert list(one.stages) == [Stage.DECODE] and one.total.bytes_per_s == one.total.bytes / 1e-3
+    assert many.total.flops == 64 * one.total.flops and many.total.bytes < 10 * one.total.bytes
+    able = [reach.hardware.name for reach in one.devices if reach.possible]
+    assert {"GeForce RTX 5090", "A100 80GB SXM"} <= set(able) and "L4" not in able
+    assert one.first_possible is not None and one.first_possible.hardware.name == able[-1]
+    assert requirements(published, SIX_TILES, "tpot", 0.001).first_possible is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_target_is_a_positive_number(published: ModelConfig, value: float) -> None:
+    with pytest.raises(TargetError):
+        requirements(published, SIX_TILES, "ttft", value)
+
+
+def test_a_target_is_answered_in_a_sentence_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["flops", "report", "--config", str(PUBLISHED), "--ttft", "50"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("50.0 ms to the first token at 2 x 3 tiles: 85.3 TFLOP/s and ")
+    assert max(map(len, text.splitlines())) <= 110
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    *stages, everything = document["stages"]
+    assert everything["flops"] == sum(stage["flops"] for stage in stages)
+    assert document["devices"][0]["hardware"] == "B200" and document["devices"][0]["reaches"] is True
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+def swept(config: ModelConfig, axis: Axis, quantity: Quantity, value: int) -> list[dict[str, Any]]:
+    return sweep(config, A4, axis, [value], quantity, ENGINES, H200)
+
+
+def test_flops_of_one_new_token_are_those_worked_out_by_hand(published: ModelConfig) -> None:
+    width, context = 1280, 900
+    attention = 12 * (4 * 2 * width**2 + 4 * (context + 1) * width)
+    dense = 3 * 2 * width * 6848
+    mixture = 11 * (2 * width * 64 + 6 * 3 * 2 * width * 896 + 3 * 2 * width * 2 * 896)
+    by_hand = attention + dense + mixture + 2 * width * 129280
+    for row in swept(published, "context", "flops", context):
+        assert (row["total"], row["decode"], row.get("prefill")) == (by_hand, by_hand, None)
+
+
+@pytest.mark.parametrize("quantity", ["flops", "bytes", "activations", "time"])
+def test_a_point_is_the_prediction_of_its_workload(published: ModelConfig, quantity: Quantity) -> None:
+    row, _ = swept(published, "tiles", quantity, 6)
+    work = replace(SIX_TILES, decode_tokens=20)
+    assert (row["tile_columns"], row["tile_rows"], row["image_tokens"]) == (2, 3, work.image_tokens)
+    for stage, cost in predict(published, work, Policy(attention="eager")).stages.items():
+        assert row[stage.value] == {
+            "flops": cost.cost.flops, "bytes": cost.cost.bytes_moved,
+            "activations": cost.cost.activation_bytes, "time": bound(cost, H200, "bfloat16").time_ms / 1e3,
+        }[quantity]  # fmt: skip
+
+
+def test_grids_are_as_square_as_their_tiles_allow_and_a_range_gives_each_number_once() -> None:
+    grids = [near_square(count) for count in (1, 2, 6, 7, 12, 16)]
+    assert grids == [(1, 1), (1, 2), (2, 3), (1, 7), (3, 4), (4, 4)]
+    assert tiled(A4, (1, 1)).views == (1024,) and tiled(A4, (2, 3)) == A4
+    assert spread(1, 4, 10) == (1, 2, 3, 4) and spread(0, 100, 5) == (0, 25, 50, 75, 100)
+    assert spread(7, 9, 1) == (7,)
+    for first, last, points in ((5, 4, 3), (-1, 4, 3), (1, 4, 0), (1, 4, 10**6), (1, 10**9, 3)):
+        with pytest.raises(SweepError):
+            spread(first, last, points)
+
+
+SWEEP = ["flops", "sweep", "--config", str(MINI)]
+
+
+def test_the_command_prints_one_row_a_point(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--axis", "decode", "--quantity", "bytes", "--from", "10", "--to", "30", "--points", "3"]
+    assert main([*SWEEP, *words, "--engine", "flash"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["decode_tokens"], row["engine"], row["unit"]) for row in rows] == [
+        (tokens, "flash", "B") for tokens in ("10", "20", "30")
+    ]
+    stages = ("sam", "clip", "projector", "vision_fusion", "prefill", "decode")
+    assert all(int(row["total"]) == sum(int(row[stage]) for stage in stages) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "options", [["--from", "0", "--axis", "batch"], ["--from", "9", "--to", "8"], ["--hardware", "abacus"]]
+)
+def test_what_cannot_be_swept_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SWEEP, "--axis", "tiles", "--quantity", "time", *options]) == 2
+    assert capsys.readouterr().out.startswith("error: ")
+
+
+def test_a_device_without_a_figure_for_the_dtype_is_refused(embedded: ModelConfig) -> None:
+    unknown, policy = HARDWARE["h200-measured"], Policy(dtype="float32")
+    with pytest.raises(DsocrError, match="float32"):
+        sweep(embedded, A4, "tiles", [2], "time", ["eager"], unknown, policy)
