@@ -48,12 +48,10 @@ def bench(
     """
     if save and nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
-    from dsocr_core.measure.bench import BenchPlan
+    from dsocr_core.measure.bench import BenchPlan, record_bench
     from dsocr_core.measure.bench import bench as measured_bench
     from dsocr_core.measure.synthetic_page import parse_size
 
-    if save:  # a package that it lacks is named before anything is measured
-        from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
         images, profile, count=save and not no_count,

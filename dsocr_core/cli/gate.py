@@ -70,7 +70,6 @@ def gate(
     """
     from dsocr_core.measure import gate_report
     from dsocr_core.measure.gate import Plan, hold
-    from dsocr_core.measure.processes import commit_before
 
     if repeats < 2:
         raise SettingsError(f"--repeats is {repeats}: give 2 or more")
@@ -80,7 +79,7 @@ def gate(
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
         plan = Plan(
-            _work(settings, work), location, baseline or commit_before(), commit, repeats, metrics,
+            _work(settings, work), location, baseline, commit, repeats, metrics,
             share_of(fail_above), contended, images, again,
         )  # fmt: skip
         gated = hold(plan, cancel)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch.profiler import ProfilerActivity, profile, record_function
 
+from analytic_model.counted import published_rows, run_rows
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
@@ -27,10 +30,11 @@ from dsocr_core.backends.on_device import (
     engine_backend,
     published_backend,
 )
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.measure.bench_profile import profile_page
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.measure.device import (
     copy_bandwidth,
@@ -40,11 +44,14 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.family import all_stages, load_config
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
+from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.record import record_run
+from dsocr_core.runs.results import PageResults, Row
+from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.shapes import Shape
 from dsocr_core.settings import EngineName, Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -60,6 +67,8 @@ WARM_UP_TOKENS = 50
 cache is made for all the tokens."""
 WARM_UP_PAGES = 8
 """Pages of such a pass in a batch: two passes of prefill, the first by plain launches."""
+COUNTED_TOKENS = 4
+"""New tokens of the page on which the published modules are counted: three steps show an even growth."""
 
 
 @dataclass(frozen=True)
@@ -111,86 +120,52 @@ class BenchPlan:
 # --- measuring ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """Subject of a bench: a backend under its own settings."""
-
-    name: str
-    backend: OnDevice
-    marks: Marks = Marks.TIMED
-
-    @property
-    def ours(self) -> EngineBackend | None:
-        """Our engine; None where it is the published code."""
-        return self.backend if isinstance(self.backend, EngineBackend) else None
-
-
 def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str], None] = log.info) -> Bench:
     """Measure. Raises DsocrError for what cannot run here, Cancelled when `cancel` is set."""
     with ExitStack() as stack:
-        subjects = list(_subjects(plan))
-        for subject in subjects:  # what cannot run is named before anything is measured
-            stack.enter_context(closing(subject.backend)).load()
+        meters = [_Meter(name, backend, plan, cancel) for name, backend in _subjects(plan)]
+        for meter in meters:  # what cannot run is named before anything is measured
+            stack.enter_context(closing(meter.backend)).load()
         folder = Path(stack.enter_context(Temporary("bench")))
         drawn = min(plan.pages_a_pass * plan.images, DRAWN)
         drawings = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
         each = range(plan.images)
         images = [[drawings[(n * plan.images + m) % drawn] for m in each] for n in range(plan.pages_a_pass)]
-        device = _device(subjects[-1].backend, plan)
-        meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
+        device = _device(meters[-1].backend, plan)
         for meter in meters:
-            say(f"{meter.subject.name}: warm-up")
-            meter.warm_up()
+            say(f"{meter.name}: warm-up")
+            meter.warm_up(images)
         # In turn: what the machine does meanwhile hits all of them alike.
         for number in range(plan.repeat):
             for meter in meters:
-                say(f"{meter.subject.name}: pass {number + 1} of {plan.repeat}")
+                say(f"{meter.name}: pass {number + 1} of {plan.repeat}")
                 meter.run_pass()
-        engines = tuple(
-            meter.figures(device, _costs(meter.subject, plan, meter.results[0])) for meter in meters
-        )
+        engines = tuple(meter.figures(device) for meter in meters)
         if plan.profile is not None:
-            meters[-1].profile(plan.profile)
-        published = _published_flops(subjects[0], meters[0], cancel) if plan.count else {}
+            _profile_page(meters[-1].backend, meters[-1].requests[0], plan.profile, cancel)
+        published, of = {}, meters[0].backend
+        if plan.count and isinstance(of, PublishedBackend):
+            few = replace(meters[0].requests[0], max_new_tokens=COUNTED_TOKENS)
+            published = of.count_flops(few, cancel)
     first = meters[0].results[0]
     return Bench(
-        preset=first.request.required.preset,
-        size=plan.size,
-        grid=first.required_inputs.grid,
-        tokens=plan.tokens,
-        batch=plan.batch,
-        pages=plan.pages_a_pass,
-        repeat=plan.repeat,
-        warm_up=WARM_UP,
-        nvtx_only=plan.nvtx_only,
-        device=device,
-        engines=engines,
-        results={meter.subject.name: tuple(meter.results) for meter in meters},
-        published_flops=published,
-    )
+        preset=first.request.required.preset, size=plan.size, grid=first.required_inputs.grid,
+        tokens=plan.tokens, batch=plan.batch, pages=plan.pages_a_pass, repeat=plan.repeat, warm_up=WARM_UP,
+        nvtx_only=plan.nvtx_only, device=device, engines=engines,
+        results={meter.name: tuple(meter.results) for meter in meters}, published_flops=published,
+    )  # fmt: skip
 
 
-COUNTED_TOKENS = 4
-"""New tokens of the page on which the published modules are counted: three steps show an even growth."""
-
-
-def _published_flops(subject: _Subject, meter: _Meter, cancel: CancelToken | None) -> dict[str, list[int]]:
-    if not isinstance(subject.backend, PublishedBackend):
-        return {}
-    return subject.backend.count_flops(replace(meter.first, max_new_tokens=COUNTED_TOKENS), cancel)
-
-
-def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
+def _subjects(plan: BenchPlan) -> Iterator[tuple[str, OnDevice]]:
     """The vendor first: what others are compared with."""
     if plan.vendor_checkpoint is not None:
         settings = replace(plan.for_engine("eager"), checkpoint=plan.vendor_checkpoint)
         # The preset that `auto` means is that of the checkpoint under test.
         settings = replace(settings, preset=plan.settings.preset_name)
-        yield _Subject(VENDOR, published_backend(settings, Opening(ignore_eos=True)))
-    marks = Marks.RANGES if plan.nvtx_only else Marks.TIMED
+        yield VENDOR, published_backend(settings, Opening(ignore_eos=True))
     for engine in plan.engines:
-        opening = Opening(marks=marks, ignore_eos=True)
-        yield _Subject(engine, engine_backend(plan.for_engine(engine), opening), marks)
+        opening = Opening(marks=Marks.RANGES if plan.nvtx_only else Marks.TIMED, ignore_eos=True)
+        yield engine, engine_backend(plan.for_engine(engine), opening)
 
 
 def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
@@ -201,102 +176,120 @@ def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
             copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    return DeviceFigures(
-        device_name(device), torch.__version__, copy, matmul, str(dtype).removeprefix("torch.")
-    )
+    named = str(dtype).removeprefix("torch.")
+    return DeviceFigures(device_name(device), torch.__version__, copy, matmul, named)
 
 
 class _Meter:
-    """Reads pages on one subject and keeps what it saw."""
+    """Reads pages on a backend under its own settings, and has what it saw."""
 
-    def __init__(
-        self, subject: _Subject, images: Sequence[Sequence[Path]], cancel: CancelToken | None, batch: int = 1
-    ) -> None:
-        self.subject, self._cancel = subject, cancel
-        self._slots = batch if subject.backend.reads_many else 1
+    def __init__(self, name: str, backend: OnDevice, plan: BenchPlan, cancel: CancelToken | None) -> None:
+        self.name, self.backend = name, backend
+        self.ours = backend if isinstance(backend, EngineBackend) else None
+        """Our engine; None where it is the published code."""
+        self.requests: list[OcrRequest] = []
         self.results: list[OcrResult] = []
-        settings = subject.backend.settings
-        self._requests = [settings.request(first, more=tuple(more) or None) for first, *more in images]
+        self._plan, self._cancel = plan, cancel
+        self._slots = plan.batch if self.ours is not None and backend.reads_many else 1
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
 
-    @property
-    def first(self) -> OcrRequest:
-        """Request of the first page."""
-        return self._requests[0]
-
     def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
-        if self._slots == 1 or self.subject.ours is None:
-            return list(map(self._read, requests))
+        if self._slots == 1 or self.ours is None:
+            return [self.backend.read(request, None, self._cancel) for request in requests]
         # The batch's kernels need triton: only where an engine reads so.
         from dsocr_core.measure.bench_batch import read_pass
 
-        return read_pass(self.subject.ours, requests, self._slots, self._cancel)
+        return read_pass(self.ours, requests, self._slots, self._cancel)
 
-    def _read(self, request: OcrRequest) -> OcrResult:
-        return self.subject.backend.read(request, None, self._cancel)
-
-    def warm_up(self) -> None:
+    def warm_up(self, images: Iterable[Sequence[Path]]) -> None:
         """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
-        marked_only = self.subject.marks is Marks.RANGES
-        first = self._requests[:1]
-        if not self.subject.backend.reads_many:
-            asked = first[0].max_new_tokens
-            limit = min(asked, WARM_UP_TOKENS) if isinstance(asked, int) else WARM_UP_TOKENS
-            first = [replace(first[0], max_new_tokens=limit)]
+        request = self.backend.settings.request
+        self.requests = [request(first, more=tuple(more) or None) for first, *more in images]
+        first = self.requests[:1]
+        if not self.backend.reads_many:
+            first = [replace(first[0], max_new_tokens=min(self._plan.tokens, WARM_UP_TOKENS))]
         elif self._slots > 1:  # pages that are prefilled together have launches of their own
-            first = self._requests[: min(self._slots, WARM_UP_PAGES)]
-        ours = self.subject.ours
-        with ours.engine.unmarked() if ours is not None and marked_only else nullcontext():
+            first = self.requests[: min(self._slots, WARM_UP_PAGES)]
+        unmarked = self.ours.engine.unmarked() if self.ours and self._plan.nvtx_only else nullcontext()
+        with unmarked:
             for _ in range(WARM_UP):
                 self._read_all(first)
 
     def run_pass(self) -> None:
         """Every page once."""
-        device = self.subject.backend.device
+        device = self.backend.device
         reset_peak_memory(device)
         started = time.perf_counter()
-        self.results += self._read_all(self._requests)
+        self.results += self._read_all(self.requests)
         # A result's times are read from the device after all its work, so this is whole pages' time.
-        self._pages_per_s.append(len(self._requests) / (time.perf_counter() - started))
+        self._pages_per_s.append(len(self.requests) / (time.perf_counter() - started))
         peak = peak_memory(device)
-        if peak is not None and self.subject.ours is not None:  # the vendor's is in another process
+        if peak is not None and self.ours is not None:  # the vendor's is in another process
             self._peaks.append(peak)
 
-    def profile(self, file: Path) -> None:
-        """Write torch's trace of one page."""
-        profile_page(self.subject.backend, self._requests[0], file, self._cancel)
-
-    def figures(self, device: DeviceFigures, costs: _Costs) -> EngineFigures:
-        timed, ours = self.subject.marks is Marks.TIMED, self.subject.ours
-        launches = None
-        if timed and ours is not None:
-            launches = launches_a_token(
-                lambda tokens: self._read(replace(self._requests[0], max_new_tokens=tokens)), ours.device
-            )
-        kernels, launched = launches or (None, None)
-        figures = _figures(self.subject, self.results, self._pages_per_s if timed else (), device, costs)
-        if timed and self._slots > 1 and ours is not None:
+    def figures(self, device: DeviceFigures) -> EngineFigures:
+        timed, checkpoint = not self._plan.nvtx_only, self.backend.settings.checkpoint
+        costs, rates = _costs(checkpoint, self._plan, self.results[0]), self._pages_per_s if timed else ()
+        figures = figures_of(self.name, checkpoint, self.results, rates, device, costs)
+        if not timed or self.ours is None:
+            return figures
+        kernels, launches = launches_a_token(
+            lambda tokens: self.backend.read(
+                replace(self.requests[0], max_new_tokens=tokens), None, self._cancel
+            ),
+            self.ours.device,
+        ) or (None, None)
+        if self._slots > 1:
             from dsocr_core.measure.bench_batch import with_batch
 
-            figures = with_batch(figures, ours, self._slots, device.copy_bytes_per_s)
+            figures = with_batch(figures, self.ours, self._slots, device.copy_bytes_per_s)
+        peak = max(self._peaks, default=None)
         return replace(
-            figures,
-            peak_memory_bytes=max(self._peaks) if timed and self._peaks else None,
-            kernels_per_token=kernels,
-            launches_per_token=launched,
+            figures, peak_memory_bytes=peak, kernels_per_token=kernels, launches_per_token=launches
         )
 
 
+class _Ranges(Observer):
+    """Each stage as a range of the profiler."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def stage_started(self, stage: Stage) -> None:
+        self._open.append(record_function(stage.value))
+        self._open[-1].__enter__()
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        self._open.pop().__exit__(None, None, None)
+
+
+def _profile_page(backend: OnDevice, request: OcrRequest, file: Path, cancel: CancelToken | None) -> None:
+    """Read a page and write torch's trace, whose times the profiler makes longer. Raises DsocrError."""
+    activities = [ProfilerActivity.CPU]
+    if backend.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiler:
+        backend.read(request, _Ranges(), cancel)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(file))
+    except (OSError, RuntimeError) as error:
+        raise DsocrError(f"{file}: the trace cannot be written ({error}); name another file") from error
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class _Costs:
+class Costs:
     """By arithmetic: FLOPs of each stage as a clock sees it, and bytes of a decode step."""
 
     flops: dict[Stage, int]
     bytes_per_token: float | None
 
 
-def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs:
+def _costs(checkpoint: str, plan: BenchPlan, result: OcrResult) -> Costs:
     inputs = result.required_inputs
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
     new_tokens = len(result.required_tokens)
@@ -309,68 +302,95 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs:
     attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
     dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
     policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
-    prediction = predict(_config(subject), workload, policy)
+    config = load_config(Path(checkpoint.removeprefix(RANDOM_PREFIX)))
+    prediction = predict(config, workload, policy)
     steps, decode = workload.decode_steps, prediction.stages[Stage.DECODE]
     flops = {stage: prediction.with_nested(stage).cost.flops for stage in prediction.stages}
-    return _Costs(flops, decode.compulsory_bytes / steps if steps else None)
+    return Costs(flops, decode.compulsory_bytes / steps if steps else None)
 
 
-def _config(subject: _Subject) -> ModelConfig:
-    return load_config(Path(subject.backend.settings.checkpoint.removeprefix(RANDOM_PREFIX)))
-
-
-def _figures(
-    subject: _Subject,
+def figures_of(
+    name: str,
+    checkpoint: str,
     results: Sequence[OcrResult],
     pages_per_s: Sequence[float],
     device: DeviceFigures,
-    costs: _Costs,
+    costs: Costs,
 ) -> EngineFigures:
-    first = results[0]
-    stages = {
-        stage.value: figures
-        for stage in all_stages()
-        if (figures := _stage_figures(stage, results, device.matmul_flops_per_s, costs)) is not None
-    }
+    """What results and costs say of an engine."""
+    first, stages = results[0], {}
+    for stage in all_stages():
+        timings = [timing for result in results for timing in result.timings if timing.stage is stage]
+        if (spread := Spread.of([timing.milliseconds for timing in timings])) is not None:
+            flops, matmul = costs.flops.get(stage), device.matmul_flops_per_s
+            rate = 1e3 * flops / spread.median if flops and spread.median else None
+            share = rate / matmul if rate and matmul else None
+            stages[stage.value] = StageFigures(spread, timings[0].calls, flops, rate, share)
     steps = [
         timing.milliseconds / timing.calls
         for result in results
         for timing in result.timings
         if timing.stage == Stage.DECODE and timing.calls and timing.milliseconds
     ]
-    ms_per_token = Spread.of(steps)
-    moved = costs.bytes_per_token
+    ms_per_token, moved, copy = Spread.of(steps), costs.bytes_per_token, device.copy_bytes_per_s
     bytes_per_s = 1e3 * moved / ms_per_token.median if moved and ms_per_token else None
-    copy = device.copy_bytes_per_s
     return EngineFigures(
-        name=subject.name,
-        checkpoint=subject.backend.settings.checkpoint,
-        dtype=first.required_inputs.dtype,
-        attention=first.required_inputs.attention,
-        prompt_tokens=len(first.required_inputs.prompt_ids),
-        new_tokens=len(first.required_tokens),
-        stages=stages,
-        ms_per_token=ms_per_token,
-        tokens_per_s=Spread.of([1e3 / ms for ms in steps]),
-        pages_per_s=Spread.of(pages_per_s),
-        bytes_per_token=moved,
-        bytes_per_s=bytes_per_s,
-        copy_share=bytes_per_s / copy if bytes_per_s and copy else None,
-        peak_memory_bytes=None,
-        kernels_per_token=None,
-        launches_per_token=None,
-        environment=first.environment,
-    )
+        name=name, checkpoint=checkpoint, dtype=first.required_inputs.dtype,
+        attention=first.required_inputs.attention, prompt_tokens=len(first.required_inputs.prompt_ids),
+        new_tokens=len(first.required_tokens), stages=stages, ms_per_token=ms_per_token,
+        tokens_per_s=Spread.of([1e3 / ms for ms in steps]), pages_per_s=Spread.of(pages_per_s),
+        bytes_per_token=moved, bytes_per_s=bytes_per_s,
+        copy_share=bytes_per_s / copy if bytes_per_s and copy else None, environment=first.environment,
+    )  # fmt: skip
 
 
-def _stage_figures(
-    stage: Stage, results: Sequence[OcrResult], matmul: float | None, costs: _Costs
-) -> StageFigures | None:
-    timings = [timing for result in results for timing in result.timings if timing.stage is stage]
-    spread = Spread.of([timing.milliseconds for timing in timings])
-    if spread is None:
-        return None
-    flops = costs.flops.get(stage)
-    rate = 1e3 * flops / spread.median if flops and spread.median else None
-    share = rate / matmul if rate and matmul else None
-    return StageFigures(spread, timings[0].calls, flops, rate, share)
+# --- runs of the history --------------------------------------------------------------------------
+
+
+def record_bench(
+    plan: BenchPlan,
+    measured: Bench,
+    command: str,
+    location: str,
+    machine: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
+
+    `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
+    """
+    ids = []
+    for figures in measured.engines:
+        results = measured.results[figures.name]
+        settings = plan.for_engine("fast" if figures.name == "fast" else "eager")
+        settings = replace(settings, checkpoint=figures.checkpoint)
+        note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
+        record = record_run(settings, results, command, notes=note)
+        environment = record.environment | ({} if machine is None else {"machine": dict(machine)})
+        if figures.pages_per_s is not None:
+            own = {"pages_per_s": round(figures.pages_per_s.median, 4)}
+            if figures.streams > 1 and figures.tokens_per_s is not None:
+                own["tokens_per_s"] = round(figures.tokens_per_s.median, 1)
+            environment[figures.name] = environment.get(figures.name, {}) | own
+        record = replace(record, environment=environment)
+        with RunDirectory.create(location, record) as run:
+            for number, result in enumerate(results):
+                # Of a pass that draws a page again the number tells the copies apart.
+                turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
+                page = f"{result.request.image.stem} #{turn + 1}"
+                run.add(PageResults(page, results=[result]))
+            (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
+            published = measured.published_flops if figures.name == VENDOR else {}
+            run.finish(count=partial(_flops, published) if plan.count else None)
+        ids.append(record.id)
+    return ids
+
+
+def _flops(
+    published: Mapping[str, Sequence[int]],
+    config: dict[str, Any] | None,
+    dtype: str | None,
+    shapes: Mapping[str, Iterable[Shape]],
+) -> list[Row]:
+    """Rows of stage_flops: by the models, and what torch counted in the published modules."""
+    rows = run_rows(config, dtype, shapes)
+    return [*rows, *published_rows(config, [*shapes[VENDOR]], published)] if published else rows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,27 +66,13 @@ class EngineFigures:
     bytes_per_s: float | None
     copy_share: float | None
     """Share of the measured copy's rate."""
-    peak_memory_bytes: int | None
-    kernels_per_token: float | None
-    launches_per_token: float | None
     environment: dict[str, str]
+    peak_memory_bytes: int | None = None
+    kernels_per_token: float | None = None
+    launches_per_token: float | None = None
     streams: int = 1
     """Pages decoded together. With more than one, ms and bytes a token are those of steps in which all were
     live, `tokens_per_s` is of all of them, and a stage's times are a page's own among the others."""
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> EngineFigures:
-        """As `Bench.from_document`."""
-        spreads = ("ms_per_token", "tokens_per_s", "pages_per_s")
-        read = {name: document[name] and Spread(**_known(Spread, document[name])) for name in spreads}
-        stages = {
-            name: StageFigures(
-                **_known(StageFigures, each)
-                | {"milliseconds": Spread(**_known(Spread, each["milliseconds"]))}
-            )
-            for name, each in document["stages"].items()
-        }
-        return cls(**_known(cls, document) | read | {"stages": stages})
 
 
 @dataclass(frozen=True)
@@ -124,20 +110,6 @@ class Bench:
         del document["results"], document["published_flops"]
         return document
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Bench:
-        """The figures of a document, of another commit's bench too: fields that are not here are left out.
-
-        Raises LookupError or TypeError for one that is none.
-        """
-        engines = tuple(EngineFigures.from_document(each) for each in document["engines"])
-        device = DeviceFigures(**_known(DeviceFigures, document["device"]))
-        return cls(**_known(cls, document) | {"engines": engines, "device": device, "results": {}})
-
-    def engine(self, name: str) -> EngineFigures:
-        """Figures of one engine. Raises KeyError where it was not measured."""
-        return {each.name: each for each in self.engines}[name]
-
     def print(self, console: Console) -> None:
         """Tables for people, within 100 columns."""
         columns, rows = self.grid
@@ -157,11 +129,6 @@ class Bench:
         for engine in self.engines:
             console.print(_stage_table(engine))
         console.print(_engine_table(self.engines))
-
-
-def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a dataclass that a document has."""
-    return {each.name: document[each.name] for each in fields(kind) if each.name in document}
 
 
 def _stage_table(engine: EngineFigures) -> Table:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.formatting import plural
-from dsocr_core.measure.bench_report import Bench
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.measure.processes import (
     RATES,
     Code,
@@ -24,16 +25,15 @@ from dsocr_core.measure.processes import (
     Measured,
     Work,
     checked_out,
+    has_changes,
     rounds,
     working_tree,
 )
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from dsocr_core.runs.history import History
+from dsocr_core.runs import history as histories
+from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.speed import CONTENDED, compare_processes
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,30 @@ FEWEST_ROUNDS = 2
 _SHARE = 0.05
 """Least share of a page's time of a stage that is judged without being named."""
 
+_TIMES = ("median_a", "median_b", "ratio", "low", "high")
 Verdict = Literal["faster", "slower", "within", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a gate."""
+
+    work: Work
+    location: str
+    before: str | None = None
+    """A commit; None is HEAD, or its parent where nothing changed."""
+    after: str | None = None
+    """A commit; None is the working tree."""
+    most: int = 10
+    """Rounds at most."""
+    on: tuple[str, ...] = ()
+    neutral: float = 0.03
+    contended: bool = False
+    """Count runs beside other programs, too."""
+    pages: tuple[str, ...] = ()
+    """Pages to read too, or a recorded run to read again."""
+    again: bool = False
+    """Pages are a recorded run."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -51,20 +74,22 @@ def looks(most: int) -> tuple[int, ...]:
     return tuple(sorted({max(FEWEST_ROUNDS, -(-most // 2)), most}))
 
 
-def metrics_of(bench: Bench, engine: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+def error_of(metrics: Sequence[str], most: int) -> float:
+    """Error of one interval: each may err, so their errors are added up."""
+    return ERROR / (len(looks(most)) * len(metrics))
+
+
+def metrics_of(plan: Plan, measured: Measured) -> tuple[str, ...]:
     """Metrics of a bench: those that are named, else its rates, prefill and each stage that takes a while.
 
     Decode is `tokens/s`. Of pages read together only the rates are: a stage's time holds the others' work.
     Raises GateError for a name there is not.
     """
-    stages = {name: each.milliseconds.median for name, each in bench.engine(engine).stages.items()}
-    there = (*RATES, *stages)
-    if unknown := [name for name in named if name not in there]:
+    stages, there = measured.stages, (*RATES, *measured.stages)
+    if unknown := [name for name in plan.on if name not in there]:
         raise GateError(f"--on: there is no '{unknown[0][:40]}' in this bench; there is {', '.join(there)}")
-    if named:
-        return tuple(dict.fromkeys(named))
-    if bench.batch > 1:
-        return tuple(RATES)
+    if plan.on or plan.work.batch > 1:
+        return tuple(dict.fromkeys(plan.on or RATES))
     nested = {stage.value for stage in inside_prefill()}
     page = sum(ms for name, ms in stages.items() if name not in nested)
     long = [name for name, ms in stages.items() if ms >= _SHARE * page and name != Stage.DECODE]
@@ -75,36 +100,20 @@ def metrics_of(bench: Bench, engine: str, named: Sequence[str] = ()) -> tuple[st
 
 
 @dataclass(frozen=True)
-class Question:
-    """Question to the processes: which metrics, and beyond which band they differ."""
-
-    metrics: tuple[str, ...]
-    neutral: float
-    looks: int = 1
-    contended: bool = False
-    """Count runs beside other programs, too."""
-
-    @property
-    def error(self) -> float:
-        """Give that of one interval: each may err, so their errors are added up."""
-        return ERROR / (self.looks * len(self.metrics))
-
-
-@dataclass(frozen=True)
 class Row:
-    """One metric. Times are milliseconds; the ratio is of B's time to A's, for rates too."""
+    """One metric before and after, milliseconds or a rate; a change is a share of the metric itself."""
 
     metric: str
-    a_ms: float | None
-    b_ms: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    verdict: Verdict
-    why: str
-    runs_a: int
-    runs_b: int
-    pages: int
+    before: float | None = None
+    after: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: Verdict = "inconclusive"
+    why: str = ""
+    runs_a: int = 0
+    runs_b: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,63 +141,17 @@ class Judged:
         return not self.metrics("inconclusive") or bool({*self.metrics("slower")} - wholes)
 
 
-def judge(
-    history: History,
-    rounds: Sequence[tuple[str, str]],
-    engine: str,
-    rates: Mapping[str, Mapping[str, float]],
-    question: Question,
-    busy: set[str],
-) -> Judged:
-    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`.
-
-    `rounds` are runs of both sides that followed each other; `busy` names those beside which other programs
-    took the machine. Raises HistoryError.
-    """
-    from dsocr_core.runs.speed import CONTENDED, compare_processes
-
-    used = [runs for runs in rounds if question.contended or busy.isdisjoint(runs)]
-    found = compare_processes(history, used, engine, rates, question.neutral, question.error)
-    missing = CONTENDED if busy and not used else "not measured on both sides"
-    return Judged(tuple(_rows(found, question.metrics, missing)), tuple(sorted(busy)))
-
-
-def _rows(found: pd.DataFrame, metrics: Sequence[str], missing: str) -> Iterator[Row]:
-    by_stage = {row["stage"]: row for row in found.to_dict("records")}
-    for metric in metrics:
-        if (row := by_stage.get(metric)) is None:
-            yield Row(metric, None, None, None, None, None, "inconclusive", missing, 0, 0, 0)
-            continue
-        ratio, low, high = (
-            row[name] if row[name] == row[name] else None for name in ("ratio", "low", "high")
-        )
-        yield Row(
-            metric, row["median_a"], row["median_b"], ratio, low, high, row["verdict"], row["why"],
-            row["runs_a"], row["runs_b"], row["pages"],
-        )  # fmt: skip
+def _row(metric: str, found: dict[str, Any]) -> Row:
+    """A metric from the row of its times, the ratio of B's to A's; a rate is the other way round."""
+    before, after, ratio, low, high = (found.pop(name) for name in _TIMES)
+    if metric in RATES:
+        before, after = (1000 / ms if ms else ms for ms in (before, after))
+        ratio, low, high = (None if each is None else 1 / each for each in (ratio, high, low))
+    changes = (None if each is None else each - 1 for each in (ratio, low, high))
+    return Row(metric, before, after, *changes, **found)
 
 
 # --- the gate -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a gate: `before` names a commit."""
-
-    work: Work
-    location: str
-    before: str
-    after: str | None = None
-    """A commit; None is the working tree."""
-    most: int = 10
-    """Rounds at most."""
-    on: tuple[str, ...] = ()
-    neutral: float = 0.03
-    contended: bool = False
-    pages: tuple[str, ...] = ()
-    """Pages to read too, or a recorded run to read again."""
-    again: bool = False
-    """Pages are a recorded run."""
 
 
 @dataclass(frozen=True)
@@ -205,35 +168,31 @@ class Gated:
 
     before: str
     after: str
-    engine: str
-    neutral: float
+    plan: Plan
     judged: Judged
     runs_a: tuple[str, ...]
     runs_b: tuple[str, ...]
-    rounds: int
-    most: int
     machine: str
-    seconds: float
+    seconds: float = 0.0
     parity: Parity | None = None
 
 
 def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
     """Measure and judge. Raises DsocrError, and Cancelled, which says what is recorded."""
-    started, made = time.monotonic(), list[tuple[Measured, ...]]()
+    started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), ("",)
+    before = plan.before or ("HEAD" if has_changes() else "HEAD~1")
     try:
         with ExitStack() as stack:
             after = stack.enter_context(checked_out(plan.after)) if plan.after else working_tree()
-            sides = [stack.enter_context(checked_out(plan.before)), after]
+            sides = [stack.enter_context(checked_out(before)), after]
             parity = _parity(plan, sides, cancel, say) if plan.pages else None
-            at = looks(plan.most)
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
                 made.append(round_)
                 if len(made) == 1:  # what cannot be judged is named before the rest is measured
                     _read_back(plan.location, sides, round_)
-                    metrics = metrics_of(made[0][0].bench, plan.work.engine, plan.on)
-                    question = Question(metrics, plan.neutral, len(at), plan.contended)
-                if len(made) in at:
-                    gated = _judged(plan, sides, made, question)
+                    metrics = metrics_of(plan, round_[0])
+                if len(made) in looks(plan.most):
+                    gated = _judged(plan, sides, made, metrics)
                     if gated.judged.answered:
                         break
     except Cancelled:
@@ -244,46 +203,38 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
 
 def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
     """Hold that this code reads what each side's has recorded, as forms change. Raises GateError."""
-    from dsocr_core.runs.history import History, HistoryError
-
     with History(location) as history:
         for code, each in zip(sides, measured, strict=True):
             try:
                 history.record(each.run_id)
             except HistoryError as error:
-                raise GateError(
-                    f"gate: what {code.name} records is not read here ({one_line(error)}): name a commit "
-                    "whose runs this code reads"
-                ) from error
+                why = f"what {code.name} records is not read here ({one_line(error)})"
+                raise GateError(f"gate: {why}: name a commit whose runs this code reads") from error
 
 
 def _judged(
-    plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], question: Question
+    plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], metrics: Sequence[str]
 ) -> Gated:
-    """Judge processes, and say of what they are. Raises HistoryError."""
-    from dsocr_core.runs.history import SEED_LOCATION, History
-
-    of_a, of_b = ([each[place] for each in made] for place in (0, 1))
-    runs_a, runs_b = (tuple(each.run_id for each in side) for side in (of_a, of_b))
-    engine = plan.work.engine
-    rates = {each.run_id: each.rates(engine) for each in (*of_a, *of_b)}
-    busy = {each.run_id for each in (*of_a, *of_b) if each.contended}
-    with History(plan.location, SEED_LOCATION) as history:
-        judged = judge(history, [*zip(runs_a, runs_b, strict=True)], engine, rates, question, busy)
+    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
+    runs_a, runs_b = (tuple(each[place].run_id for each in made) for place in (0, 1))
+    every, engine = [each for round_ in made for each in round_], plan.work.engine
+    busy = {each.run_id for each in every if each.contended}
+    rates = {each.run_id: each.rates for each in every}
+    with History(plan.location, histories.SEED_LOCATION) as history:
+        used = [runs for runs in zip(runs_a, runs_b, strict=True) if plan.contended or busy.isdisjoint(runs)]
+        found = compare_processes(history, used, engine, rates, plan.neutral, error_of(metrics, plan.most))
         record = history.record(runs_b[0])
-    machine = ", ".join(filter(None, (record.gpu or of_b[0].bench.device.name, record.host)))
-    names = (sides[0].name, sides[1].name)
-    return Gated(
-        *names, engine, question.neutral, judged, runs_a, runs_b, len(made), plan.most, machine, seconds=0.0
-    )
+    missing = CONTENDED if busy and not used else "not measured on both sides"
+    found = found.set_index("stage")[[*_TIMES, "verdict", "why", "runs_a", "runs_b", "pages"]]
+    of = found.astype(object).where(found.notna(), None).to_dict("index")
+    rows = [_row(name, of[name]) if name in of else Row(name, why=missing) for name in metrics]
+    judged = Judged(tuple(rows), tuple(sorted(busy)))
+    machine = ", ".join(filter(None, (record.gpu or made[0][1].device, record.host)))
+    return Gated(sides[0].name, sides[1].name, plan, judged, runs_a, runs_b, machine)
 
 
 def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> Parity:
     """Read pages with both commits, or a recorded run again."""
-    from pathlib import Path
-
-    from dsocr_core.base.temporary import Temporary
-
     engine, settings = ["--engine", plan.work.engine], plan.work.setting_words(of_pages=True)
     with Temporary("gate") as folder:
         if plan.again:

@@ -36,24 +36,15 @@ def exit_code(gated: Gated) -> int:
 
 def document(gated: Gated) -> dict[str, Any]:
     """JSON-ready values. A change is of the metric itself: a rate that falls has one below 0."""
-    rows = []
-    for row in gated.judged.rows:
-        values = asdict(row)
-        for name in ("a_ms", "b_ms", "ratio", "low", "high"):
-            del values[name]
-        before, after = (_value(row, ms) for ms in (row.a_ms, row.b_ms))
-        change, low, high = _changes(row)
-        rows.append(
-            {"metric": row.metric, "unit": row.metric if row.metric in RATES else "ms", "before": before,
-             "after": after, "change": change, "low": low, "high": high} | values
-        )  # fmt: skip
-    parity = None if gated.parity is None else asdict(gated.parity)
+    rows = [{**asdict(row), "unit": row.metric if row.metric in RATES else "ms"} for row in gated.judged.rows]
+    plan = gated.plan
     return {
         "before": {"name": gated.before, "runs": list(gated.runs_a)},
         "after": {"name": gated.after, "runs": list(gated.runs_b)},
-        "engine": gated.engine, "machine": gated.machine, "rounds": gated.rounds, "most": gated.most,
-        "fail_above": gated.neutral, "seconds": round(gated.seconds, 1),
-        "contended": list(gated.judged.contended), "metrics": rows, "parity": parity,
+        "engine": plan.work.engine, "machine": gated.machine, "rounds": len(gated.runs_a), "most": plan.most,
+        "fail_above": plan.neutral, "seconds": round(gated.seconds, 1),
+        "contended": list(gated.judged.contended), "metrics": rows,
+        "parity": None if gated.parity is None else asdict(gated.parity),
         "verdict": gated.judged.verdict, "slower": gated.judged.metrics("slower"),
         "faster": gated.judged.metrics("faster"), "exit_code": exit_code(gated),
     }  # fmt: skip
@@ -62,10 +53,8 @@ def document(gated: Gated) -> dict[str, Any]:
 def headline(gated: Gated) -> str:
     """The outcome in a sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
     verdict = gated.judged.verdict
-    named = [
-        f"{_name(row)} {_percent(_changes(row)[0])}" for row in gated.judged.rows if row.verdict == verdict
-    ]
-    words = outcome_words(verdict, gated.neutral).upper()
+    named = [f"{_name(row)} {_percent(row.change)}" for row in gated.judged.rows if row.verdict == verdict]
+    words = outcome_words(verdict, gated.plan.neutral).upper()
     if verdict in ("slower", "faster"):
         words += f": {', '.join(named)}"
     elif verdict == "inconclusive":
@@ -116,8 +105,8 @@ def junit(gated: Gated) -> str:
     )
     for row, cells in zip(rows, _cells(gated), strict=True):
         case = SubElement(suite, "testcase", classname="speed", name=xml_text(_name(row)))
-        if row.b_ms is not None:
-            case.set("time", f"{row.b_ms / 1000:.6f}")
+        if row.after:
+            case.set("time", f"{1 / row.after if row.metric in RATES else row.after / 1000:.6f}")
         words = ", ".join(
             f"{name.lower()} {cell}" for name, cell in zip(_COLUMNS[1:], cells[1:], strict=True)
         )
@@ -137,9 +126,10 @@ def junit(gated: Gated) -> str:
 
 
 def _measured(gated: Gated) -> str:
+    plan, count = gated.plan, len(gated.runs_a)
     return (
-        f"engine {gated.engine} on {gated.machine}: {plural(gated.rounds, 'round')} of at most {gated.most}, "
-        f"{len(gated.runs_a)} and {len(gated.runs_b)} processes, {duration(1000 * gated.seconds)}"
+        f"engine {plan.work.engine} on {gated.machine}: {plural(count, 'round')} of at most {plan.most}, "
+        f"{count} and {len(gated.runs_b)} processes, {duration(1000 * gated.seconds)}"
     )
 
 
@@ -150,18 +140,17 @@ def _notes(gated: Gated) -> Iterator[str]:
         whole = len(gated.runs_a) + len(gated.runs_b)
         yield f"{count} of {whole} benches ran beside other programs (contended)"
     yield (
-        f"A change counts where its whole interval is beyond ±{share(gated.neutral)}; all intervals "
+        f"A change counts where its whole interval is beyond ±{share(gated.plan.neutral)}; all intervals "
         "together miss the truth in one gate of twenty."
     )
 
 
 def _cells(gated: Gated) -> Iterator[list[str]]:
     for row in gated.judged.rows:
-        change, low, high = _changes(row)
-        verdict = outcome_words(row.verdict, gated.neutral)
+        verdict = outcome_words(row.verdict, gated.plan.neutral)
         yield [
-            _name(row), _shown(row, row.a_ms), _shown(row, row.b_ms), _percent(change),
-            NOT_MEASURED if low is None else f"{_percent(low)} to {_percent(high)}",
+            _name(row), _shown(row, row.before), _shown(row, row.after), _percent(row.change),
+            NOT_MEASURED if row.low is None else f"{_percent(row.low)} to {_percent(row.high)}",
             f"{verdict} ({row.why})" if row.why else verdict,
         ]  # fmt: skip
 
@@ -170,21 +159,8 @@ def _name(row: Row) -> str:
     return f"{row.metric} ({Stage.DECODE.value})" if row.metric == "tokens/s" else row.metric
 
 
-def _value(row: Row, ms: float | None) -> float | None:
-    return 1000 / ms if ms and row.metric in RATES else ms
-
-
-def _shown(row: Row, ms: float | None) -> str:
-    return amount(_value(row, ms), row.metric) if row.metric in RATES else duration(ms)
-
-
-def _changes(row: Row) -> tuple[float | None, float | None, float | None]:
-    """The change of the metric and its interval, as shares."""
-    if row.ratio is None or row.low is None or row.high is None:
-        return None, None, None
-    if row.metric in RATES:
-        return 1 / row.ratio - 1, 1 / row.high - 1, 1 / row.low - 1
-    return row.ratio - 1, row.low - 1, row.high - 1
+def _shown(row: Row, value: float | None) -> str:
+    return amount(value, row.metric) if row.metric in RATES else duration(value)
 
 
 def _percent(change: float | None) -> str:

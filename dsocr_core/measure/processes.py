@@ -21,7 +21,6 @@ from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.measure.bench_report import Bench
 from dsocr_core.runs.machine import TREE, MachineWatch
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import EngineName, Settings
@@ -42,10 +41,6 @@ environment may put another checkout before PYTHONPATH, and that would be measur
 _POLL_S, _LEAVING_S = 0.2, 30.0
 _NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
 _NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
-
-
-Ended = tuple[int, str, str]
-"""Exit code of a command, its output, its last words."""
 
 
 class GateError(DsocrError):
@@ -91,7 +86,7 @@ class Code:
     root: Path
     commit: str | None = None
 
-    def run(self, words: Sequence[str], cancel: threading.Event) -> Ended:
+    def run(self, words: Sequence[str], cancel: threading.Event) -> tuple[int, str, str]:
         """Run a command of this checkout in this interpreter: its exit code, its output, its last words.
 
         Raises Cancelled, after which it has ended.
@@ -116,18 +111,16 @@ class Code:
 
 @dataclass(frozen=True)
 class Measured:
-    """One process: the run that it recorded, and its bench."""
+    """One process: the run that it recorded, and medians of its bench."""
 
     run_id: str
-    bench: Bench
+    rates: Mapping[str, float]
+    """Tokens and pages a second of the process as a whole, where it has them."""
+    stages: Mapping[str, float]
+    """Milliseconds."""
+    device: str
     contended: bool = False
     """True where other programs took the machine meanwhile."""
-
-    def rates(self, engine: str) -> dict[str, float]:
-        """Tokens and pages a second of the process as a whole, where it has them."""
-        of = self.bench.engine(engine)
-        spreads = {name: getattr(of, field) for name, field in RATES.items()}
-        return {name: float(spread.median) for name, spread in spreads.items() if spread is not None}
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -149,22 +142,20 @@ def git(*words: str) -> str:
 
 def commit_of(name: str) -> str | None:
     """The commit that a name means in this clone; None where it means none."""
-    try:
+    with suppress(GateError):
         return git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    except GateError:
-        return None
+    return None
 
 
-def commit_before() -> str:
-    """Name what the working tree is held against unless told: HEAD, or HEAD's parent where they are one."""
-    return "HEAD" if git("status", "--porcelain", "-uno") else "HEAD~1"
+def has_changes() -> bool:
+    """Tell whether a tracked file of the working tree is not HEAD's."""
+    return bool(git("status", "--porcelain", "-uno"))
 
 
 def working_tree() -> Code:
     """The checkout that runs this."""
     commit = commit_of("HEAD")
-    changed = commit is not None and bool(git("status", "--porcelain", "-uno"))
-    name = (commit[:8] + (" with changes" if changed else "")) if commit else "this checkout"
+    name = commit[:8] + " with changes" * has_changes() if commit else "this checkout"
     return Code(name, PROJECT_ROOT, commit)
 
 
@@ -204,20 +195,21 @@ def rounds(
         order = sides if number % 2 == 0 else sides[::-1]
         started, watch = time.monotonic(), MachineWatch()
         say(f"round {number + 1} of at most {most}: {' and '.join(code.name for code in sides)}{took}")
-        found = [_measured(code, code.run(words, cancel)) for code in order]
+        found = [_measured(code, *code.run(words, cancel)) for code in order]
         took = f" ({time.monotonic() - started:.0f} s a round)"
         busy = watch.facts().get("contended") is True
         found = [replace(each, contended=busy) for each in found]
         yield tuple(found if order is sides else found[::-1])
 
 
-def _measured(code: Code, ended: Ended) -> Measured:
-    exit_code, said, last = ended
+def _measured(code: Code, exit_code: int, said: str, last: str) -> Measured:
     try:
         if exit_code:
             raise ValueError(last)
         bench = parse_json(said.strip().splitlines()[-1])
-        [run_id] = bench["saved"]
-        return Measured(run_id, Bench.from_document(bench))
+        [run_id], [engine] = bench["saved"], bench["engines"]
+        rates = {name: engine[of]["median"] for name, of in RATES.items() if engine[of] is not None}
+        stages = {name: each["milliseconds"]["median"] for name, each in engine["stages"].items()}
+        return Measured(run_id, rates, stages, bench["device"]["name"])
     except (DsocrError, ValueError, LookupError, TypeError) as error:
         raise GateError(f"gate: the bench of {code.name}: {one_line(error)}") from error

@@ -14,9 +14,8 @@ from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch import BatchReader, GroupTime
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.kernels.launch import PLAIN
-from dsocr_core.measure.bench import BenchPlan, bench
+from dsocr_core.measure.bench import BenchPlan, bench, record_bench
 from dsocr_core.measure.bench_batch import full_groups
-from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.seeded_weights import tiny_config
 

@@ -16,7 +16,7 @@ import pytest
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import settings_of as settings_on_the_line
 from dsocr_core.measure import processes
-from dsocr_core.measure.gate import Judged, Question, Row, looks
+from dsocr_core.measure.gate import Judged, Row, error_of, looks
 from dsocr_core.measure.processes import Work
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
@@ -210,7 +210,7 @@ def drawn_gate(
 ) -> list[str]:
     """Verdicts of a gate by its looks and levels; rounds are 30 % apart, processes and pages `between`."""
     metrics, pages = len(slower), 5
-    question = Question(tuple(map(str, range(metrics))), 0.03, len(looks(most)))
+    error = error_of(list(map(str, range(metrics))), most)
     load = random.lognormal(0, 0.3, (most, 1, 1))  # of the machine, in both processes of a round
     sides = []
     for factors in (np.ones(metrics), np.array(slower)):
@@ -225,7 +225,7 @@ def drawn_gate(
     for number in looks(most):
         found = [
             ratio_of_runs(
-                *(side[:number, metric] for side in sides), paired=True, neutral=0.03, error=question.error
+                *(side[:number, metric] for side in sides), paired=True, neutral=0.03, error=error
             ).verdict
             for metric in range(metrics)
         ]

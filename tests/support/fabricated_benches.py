@@ -65,7 +65,7 @@ def bench_document(
     stages = {str(name): StageFigures(spread(value), 1, None, None, None) for name, value in ms.items()}
     engine = EngineFigures(
         "eager", "a checkpoint", "float32", "eager", 100, tokens, stages, spread(step_ms),
-        spread(1000 / step_ms), spread(1000 / page), *[None] * 6, {},
+        spread(1000 / step_ms), spread(1000 / page), *[None] * 3, {},
     )  # fmt: skip
     device = DeviceFigures("a processor", "2", None, None, "float32")
     size = (1280, 1280)
