@@ -12,8 +12,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import build_parser
 from dsocr_core.cli.options import with_dashes
@@ -94,18 +92,3 @@ def test_every_documented_command_is_one_that_the_parsers_take(tmp_path: Path) -
     ]
     assert not wrong, "\n".join(wrong)
     assert sum("dsocr " in line for _, line, whole in shown if whole) > 20
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "dsocr read page.png",
-        "dsocr run page.png --no-such 1 | head",
-        "python -m dsocr_core flops nothing",
-        "nsys profile -o out python -m dsocr_core bench --no-such",
-        "python -m tests.perf.steps --no-such",
-        "make nothing",
-    ],
-)
-def test_a_wrong_command_is_found(line: str, tmp_path: Path) -> None:
-    assert problem(line, True, tmp_path)

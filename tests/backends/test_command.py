@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.backends import command as module
-from dsocr_core.backends.command import CommandBackend, environment_without_secrets, template_words
+from dsocr_core.backends.command import CommandBackend, environment_without_secrets
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import CommandSpec
@@ -28,18 +30,11 @@ def template(program: str) -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(START + program)} {{image}} {{out}}"
 
 
-def opened(program: str, timeout_s: float = 60.0) -> CommandBackend:
-    backend = open_backend(
-        CommandSpec(name="mine", target=template(program), timeout_s=timeout_s), Settings()
-    )
-    assert isinstance(backend, CommandBackend)
-    return backend
-
-
 def read(
     program: str, image: Path = LETTER, cancel: threading.Event | None = None, timeout_s: float = 60
 ) -> OcrResult:
-    return opened(program, timeout_s).read(OcrRequest(image), cancel=cancel)
+    spec = CommandSpec(name="mine", target=template(program), timeout_s=timeout_s)
+    return open_backend(spec, Settings()).read(OcrRequest(image), cancel=cancel)
 
 
 def test_the_text_that_a_program_leaves_is_the_pages_of_several_the_one_with_its_name() -> None:
@@ -50,15 +45,12 @@ def test_the_text_that_a_program_leaves_is_the_pages_of_several_the_one_with_its
     assert several.text_raw == "01-letter.md"
 
 
-@pytest.mark.parametrize(
-    "name", ["a b; touch pwned.png", "$(touch pwned).png", "-rf.png", "{out}.png", "'\".png"]
-)
-def test_a_pages_name_is_one_argument_and_nothing_else(tmp_path: Path, name: str) -> None:
-    image = tmp_path / name
-    image.write_bytes(LETTER.read_bytes())
-    result = read("(out / 'page.md').write_text(repr(sys.argv[1:]))", image)
-    first, _ = eval(result.text_raw)  # noqa: S307 - written by the line above
-    assert first == str(image)
+def test_a_pages_name_is_one_argument_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("a b; touch pwned.png", "$(touch pwned).png", "-rf.png", "{out}.png", "'\".png"):
+        image = tmp_path / name
+        image.write_bytes(LETTER.read_bytes())
+        result = read("import json; (out / 'page.md').write_text(json.dumps(sys.argv[1:]))", image)
+        assert json.loads(result.text_raw)[0] == str(image)
     assert not list(Path.cwd().glob("pwned*"))
 
 
@@ -146,13 +138,9 @@ def test_keys_and_passwords_are_not_in_its_environment(monkeypatch: pytest.Monke
         ("my-ocr {image}", "has no {out}; give it like: my-ocr --image {image} --out {out}"),
         ("{image} --out {out}", "has no {image}"),
         ("my-ocr 'x {image} {out}", "cannot be split"),
+        ("no-such-program {image} {out}", "there is no program 'no-such-program'"),
     ],
 )
-def test_a_template_that_cannot_be_is_refused_first(text: str, reason: str) -> None:
-    with pytest.raises(DsocrError, match=reason.replace("{", r"\{").replace("}", r"\}")):
-        template_words(text)
-
-
-def test_a_program_that_is_not_there_is_said_before_the_first_page() -> None:
-    with pytest.raises(DsocrError, match="there is no program 'no-such-program'"):
-        CommandBackend(CommandSpec(target="no-such-program {image} {out}"), Settings()).check()
+def test_a_template_that_cannot_be_is_refused_before_the_first_page(text: str, reason: str) -> None:
+    with pytest.raises(DsocrError, match=re.escape(reason)):
+        CommandBackend(CommandSpec(target=text), Settings()).check()

@@ -11,8 +11,6 @@ from PIL import Image
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
-from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.read.session import Session
 from dsocr_core.reading.records import SIDES, OcrRequest
 from dsocr_core.settings import Settings, SettingsError
@@ -86,17 +84,7 @@ def test_in_a_comparison_a_is_read_first_and_without_a_draft(tmp_path: Path, pag
         Session(settings, Opening(tmp_path)).check(("a",))
 
 
-def test_no_draft_is_no_source() -> None:
-    assert drafts_of(Settings(device="cpu")) is None
-
-
 @pytest.mark.parametrize("draft", ["text", "run:", "folder", "command:x", "text-layer:x", "b"])
 def test_an_unknown_source_is_refused(draft: str) -> None:
     with pytest.raises(SettingsError, match="give text-layer, run:ID, folder:PATH"):
         Settings(device="cpu", draft=draft)
-
-
-def test_the_eager_engine_takes_no_draft() -> None:
-    settings = Settings(device="cpu", draft="text-layer")
-    with pytest.raises(DsocrError, match="give --engine fast"):
-        _ = EngineBackend(settings.spec("a"), settings).engine

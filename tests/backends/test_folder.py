@@ -74,18 +74,13 @@ def test_a_set_that_has_a_page_0_counts_from_it(tmp_path: Path, form: str) -> No
         read(folder, source="paper.pdf#4")
 
 
-@pytest.mark.parametrize("name", ["01-letter.md", "01-letter.txt", "result.mmd", "01-letter_det.md"])
-def test_how_another_system_writes_a_text_is_no_difference(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
-    assert read_texts(str(tmp_path)).predictions[0].text == RAW
-
-
-def test_a_text_of_blanks_alone_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_text_is_read_as_it_is_whatever_system_wrote_it(tmp_path: Path) -> None:
     """It is a loop of the model; an empty file is a page on which nothing was read."""
     (tmp_path / "a.md").write_text("\t" * 3000)
     (tmp_path / "b.md").touch()
-    tabs, empty = (each.text for each in read_texts(str(tmp_path)).predictions)
-    assert (tabs, empty) == ("\t" * 3000, "")
+    (tmp_path / "c.txt").write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
+    tabs, empty, elsewhere = (each.text for each in read_texts(str(tmp_path)).predictions)
+    assert (tabs, empty, elsewhere) == ("\t" * 3000, "", RAW)
     assert (found := find_loop(tabs)) is not None and found.count == 3000
 
 
@@ -100,6 +95,10 @@ def test_a_file_with_the_pages_of_a_pdf_is_of_no_page(tmp_path: Path) -> None:
 
 
 def test_of_no_text_or_two_none_is_chosen(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name, says in (("empty", "has no text of a page"), ("gone", "there is no such folder")):
+        with pytest.raises(DsocrError, match=says):
+            opened(tmp_path / name).check()
     with pytest.raises(
         DsocrError, match=r"^01-letter.png: .* has no text of that name; .* as in 01-letter\.md$"
     ):
@@ -141,14 +140,6 @@ def test_a_text_that_the_names_of_several_pages_lead_to_is_of_none(
     told = "not known whether .* is its text or that of .*; name one for each|has no text of that name"
     assert all(re.search(told, error) for error in errors.values())
     assert known or re.search("not known whether", "".join(errors.values()))
-
-
-def test_a_folder_without_texts_is_refused_before_the_first_page(tmp_path: Path) -> None:
-    (tmp_path / "page.png").write_bytes(LETTER.read_bytes())
-    with pytest.raises(DsocrError, match="has no text of a page"):
-        opened(tmp_path).check()
-    with pytest.raises(DsocrError, match="there is no such folder"):
-        opened(tmp_path / "gone").check()
 
 
 def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:

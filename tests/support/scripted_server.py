@@ -141,38 +141,33 @@ def chunk_of(piece: str | None = None, finish: Any = None, **more: Any) -> dict[
     return {"id": "c", "object": "chat.completion.chunk", "model": "said-model", "choices": [choice]}
 
 
-def held(until: threading.Event, timeout_s: float) -> Script:
-    """The text, and its end only once `until` is set: a stream that a test has time to look at."""
+def events(*data: Any) -> Script:
+    """A stream of events; a function among them does something else with the reply."""
 
     def script(reply: Reply, sent: Sent) -> None:
         reply.begin()
-        for piece in PIECES:
-            reply.event(chunk_of(piece))
-        until.wait(timeout_s)
-        reply.event(chunk_of("", "stop"))
-        reply.event(b"[DONE]")
+        for each in data:
+            each(reply) if callable(each) else reply.event(each)
         reply.end()
 
     return script
+
+
+def held(until: threading.Event, timeout_s: float) -> Script:
+    """The text, and its end only once `until` is set: a stream that a test has time to look at."""
+    return events(*map(chunk_of, PIECES), lambda _: until.wait(timeout_s), chunk_of("", "stop"), b"[DONE]")
 
 
 def streamed(pieces: Sequence[str] = PIECES, finish: str = "stop", ids: bool = False) -> Script:
     """A whole stream; with `ids` each piece is two tokens, as vLLM tells them."""
-
-    def script(reply: Reply, sent: Sent) -> None:
-        reply.begin()
-        reply.chunk(b": a comment\n\n")
-        first = chunk_of("") | ({"prompt_token_ids": [0, 9, 9, 7]} if ids else {})
-        reply.event(first)
-        for number, piece in enumerate(pieces):
-            reply.event(chunk_of(piece, **({"token_ids": [2 * number, 2 * number + 1]} if ids else {})))
-        reply.event(chunk_of(None, finish))
-        usage = {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
-        reply.event({"model": "said-model", "choices": [], "usage": usage})
-        reply.event(b"[DONE]")
-        reply.end()
-
-    return script
+    first = chunk_of("") | ({"prompt_token_ids": [0, 9, 9, 7]} if ids else {})
+    chunks = [
+        chunk_of(piece, **({"token_ids": [2 * number, 2 * number + 1]} if ids else {}))
+        for number, piece in enumerate(pieces)
+    ]
+    usage = {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
+    ends = chunk_of(None, finish), {"model": "said-model", "choices": [], "usage": usage}, b"[DONE]"
+    return events(lambda reply: reply.chunk(b": a comment\n\n"), first, *chunks, *ends)
 
 
 def whole(text: str = TEXT, finish: Any = "stop", **more: Any) -> Script:
@@ -223,18 +218,12 @@ def limited(server: str, context: int, prompt: int, wants: int = 6, text: int = 
 
 def native(pieces: Sequence[str] = PIECES, reason: str = "stop") -> Script:
     """Lines of JSON, as Ollama streams them."""
-
-    def script(reply: Reply, sent: Sent) -> None:
-        reply.begin("application/x-ndjson")
-        for piece in pieces:
-            line = {"model": "m", "message": {"role": "assistant", "content": piece}, "done": False}
-            reply.chunk(json.dumps(line).encode() + b"\n")
-        end = {"model": "m", "message": {"role": "assistant", "content": ""}, "done": True}
-        end |= {"done_reason": reason, "prompt_eval_count": 4, "eval_count": 6}
-        reply.chunk(json.dumps(end).encode() + b"\n")
-        reply.end()
-
-    return script
+    lines: list[dict[str, Any]] = [
+        {"model": "m", "message": {"role": "assistant", "content": piece}, "done": False}
+        for piece in (*pieces, "")
+    ]
+    lines[-1] |= {"done": True, "done_reason": reason, "prompt_eval_count": 4, "eval_count": 6}
+    return raw(b"".join(json.dumps(line).encode() + b"\n" for line in lines), "application/x-ndjson")
 
 
 def busy(status: int, **headers: str) -> Script:
@@ -245,27 +234,27 @@ def raw(content: bytes, kind: str, status: int = 200, **headers: str) -> Script:
     return lambda reply, sent: reply.whole(content, status, kind, **headers)
 
 
-def cut_off(reply: Reply, sent: Sent) -> None:
-    """The connection ends in the middle of a stream."""
-    reply.begin()
-    reply.event(chunk_of("# Hel"))
+def _drop(reply: Reply) -> None:
+    raise BrokenPipeError
 
 
-def unfinished(reply: Reply, sent: Sent) -> None:
-    """The stream ends well, and the answer does not say that it is complete."""
-    reply.begin()
-    reply.event(chunk_of("# Hel"))
-    reply.end()
+cut_off = events(chunk_of("# Hel"), _drop)
+"""The connection ends in the middle of a stream."""
+unfinished = events(chunk_of("# Hel"))
+"""The stream ends well, and the answer does not say that it is complete."""
+stalls = events(chunk_of("# Hel"), Reply.wait)
+
+
+def silent(reply: Reply, sent: Sent) -> None:
+    reply.wait()
 
 
 def endless(reply: Reply, sent: Sent) -> None:
     """A gigabyte of tokens."""
     reply.begin()
-    event = b"data: " + json.dumps(chunk_of("lorem ipsum " * 1000)).encode() + b"\n\n"
-    block = event * 20
+    block = 20 * (b"data: " + json.dumps(chunk_of("lorem ipsum " * 1000)).encode() + b"\n\n")
     for _ in range(2**30 // len(block)):
         reply.chunk(block)
-    reply.end()
 
 
 def endless_line(reply: Reply, sent: Sent) -> None:
@@ -273,14 +262,3 @@ def endless_line(reply: Reply, sent: Sent) -> None:
     reply.begin()
     for _ in range(1024):
         reply.chunk(b"x" * 2**20)
-
-
-def silent(reply: Reply, sent: Sent) -> None:
-    reply.wait()
-
-
-def stalls(reply: Reply, sent: Sent) -> None:
-    """Says something, then nothing any more."""
-    reply.begin()
-    reply.event(chunk_of("# Hel"))
-    reply.wait()
