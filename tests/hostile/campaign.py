@@ -5,39 +5,106 @@
 
 Images, PDFs, texts of a model, checkpoints, recorded runs, profiles, archives, addresses and settings are
 made at random and given to what reads them. A case is refused with a DsocrError or taken; anything else is a
-finding: a traceback (or a process that died), more than 10 s, more than 1 GB beyond the process's own, or a
-wrong success. Of the 10 s, those do not count in which a process of the case waited for a core. Each
-generator has the same time, in a process of its own, which is ended when a case hangs. `--case` repeats one
-case in this process. The last line is one JSON document; the exit code is 1 where something was found.
+finding: a traceback (or a process that died), more than 20 s, more than 1 GB beyond what its processes had,
+or a wrong success. Each generator has the same time, in a process of its own, which is ended when a case
+hangs. `--case` repeats one case in this process. The last line is one JSON document; the exit code is 1 where
+something was found.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
+import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
+import traceback
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from tests.hostile.attempts import attempt_of, attempts, outcome
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.page import decode_pool
 
 GENERATORS = (
-    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses",
-    "answers",
+    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses", "answers",
 )  # fmt: skip
-HANG_S = 10.0
-START_S = 120.0
-"""For the imports of a process on a machine with much else to do."""
+HANG_S, START_S = 20.0, 120.0
+"""Time of a case, and of the imports of a process on a machine with much else to do."""
 MEMORY_BYTES = 10**9
+CPU_SECONDS = 2
+"""Computing of a page in these cases: as much is enough to see that the limit holds."""
+Attempt = Callable[[Random, Path], str | None]
+"""Makes one case and gives it to what reads it; says what was wrong with a success, if anything."""
+
+
+# --- in the process of a generator ------------------------------------------------------------------
+
+
+def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -> None:
+    """Send the number of each case as it begins, and how it ended."""
+    os.setpgid(0, 0)
+    os.environ |= {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    with (folder / "output").open("wb") as output:  # whatever is printed by what is tried
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    warnings.simplefilter("ignore")
+    decode_pool.CPU_SECONDS = CPU_SECONDS
+    attempt = attempt_of(name)
+    for number in itertools.count(first):
+        said.send(number)
+        said.send(outcome(attempt, f"{seed} {name}", number, folder))
+
+
+def attempt_of(name: str) -> Attempt:
+    found: Attempt = importlib.import_module(f"tests.hostile.{name}").attempt
+    return found
+
+
+def outcome(attempt: Attempt, seed: str, number: int, folder: Path) -> dict[str, Any]:
+    """How one case ended: `end` is refused, accepted, wrong success or traceback; `grown` in bytes."""
+    place = folder / f"case-{number}"
+    place.mkdir()
+    before = _peaks(anew=True)
+    try:
+        wrong = attempt(Random(f"{seed} {number}"), place)
+        ended = {"end": "wrong success" if wrong else "accepted", "text": (wrong or "")[:2000]}
+    except DsocrError as error:
+        ended = {"end": "refused", "text": str(error)[:500]}
+    except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for
+        ended = {"end": "traceback", "text": traceback.format_exc()[-2000:]}
+    grown = sum(max(0, peak - before.get(process, 0)) for process, peak in _peaks().items())
+    shutil.rmtree(place, ignore_errors=True)
+    return {**ended, "grown": grown}
+
+
+def _peaks(anew: bool = False) -> dict[str, int]:
+    """The most resident bytes of this process and of those it started; `anew` to count from here on."""
+    found, processes = dict[str, int](), [str(os.getpid())]
+    for process in processes:
+        with contextlib.suppress(OSError, IndexError):  # it may end at any time
+            for thread in Path("/proc", process, "task").iterdir():
+                processes += (thread / "children").read_text(encoding="ascii").split()
+            if anew:
+                Path("/proc", process, "clear_refs").write_text("5", encoding="ascii")
+            status = Path("/proc", process, "status").read_text(encoding="utf-8")
+            found[process] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return found
+
+
+# --- who starts and watches them ----------------------------------------------------------------------
 
 
 @dataclass
@@ -52,24 +119,16 @@ class Tally:
     most_grown_bytes: int = 0
     findings: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def count(self, number: int, ended: dict[str, Any], seconds: float) -> None:
-        grown = ended.get("grown", 0)
+    def count(self, number: int, end: str, text: str, seconds: float, grown: int = 0) -> None:
         self.cases += 1
-        self.refused += ended["end"] == "refused"
-        self.accepted += ended["end"] == "accepted"
+        self.refused += end == "refused"
+        self.accepted += end == "accepted"
         self.slowest_s = max(self.slowest_s, seconds)
         self.most_grown_bytes = max(self.most_grown_bytes, grown)
-        if ended["end"] not in ("refused", "accepted"):
-            self.findings.append((number, ended["end"], ended["text"]))
+        if end not in ("refused", "accepted"):
+            self.findings.append((number, end, text))
         if grown > MEMORY_BYTES:
             self.findings.append((number, "memory", f"{grown:,} bytes more"))
-
-
-def campaign(names: tuple[str, ...], seconds: float, seed: int) -> list[Tally]:
-    """So many seconds of all generators together, on every core."""
-    lanes = max(1, min(len(names), os.cpu_count() or 1))
-    with ThreadPoolExecutor(lanes) as pool:
-        return list(pool.map(lambda name: run_generator(name, seconds * lanes / len(names), seed), names))
 
 
 def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, most: int = 10**9) -> Tally:
@@ -83,7 +142,7 @@ def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, 
             process.start()
             theirs.close()
             try:
-                number = watched(tally, ours, process.pid or 0, number, until, hang_s, most)
+                number = _watched(tally, ours, number, until, hang_s, most)
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started
@@ -92,63 +151,42 @@ def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, 
     return tally
 
 
-def watched(
-    tally: Tally, said: Connection, pid: int, number: int, until: float, hang_s: float, most: int
-) -> int:
-    """Cases of one process as they end; the number to go on with."""
-    limit_s = wait_s = START_S
-    began, delayed_s = time.monotonic(), waiting_for_a_core_s(pid)
+def _watched(tally: Tally, said: Connection, number: int, until: float, hang_s: float, most: int) -> int:
+    """Count the cases of one process as they end; the number to go on with."""
+    limit_s, began = START_S, time.monotonic()
     while True:
-        if not said.poll(wait_s):
-            # On a machine with much else to do a case may be slow without a fault of its own.
-            own_s = time.monotonic() - began - (waiting_for_a_core_s(pid) - delayed_s)
-            if own_s < limit_s:
-                wait_s = limit_s - own_s
-                continue
-            tally.count(number, {"end": "hang", "text": f"more than {limit_s:g} s"}, own_s)
-            return number + 1
         try:
-            ended = said.recv()
+            ended = said.recv() if said.poll(limit_s) else None
         except EOFError:
-            tally.count(number, {"end": "traceback", "text": "the process died"}, 0.0)
+            tally.count(number, "traceback", "the process died", 0.0)
+            return number + 1
+        if ended is None:
+            tally.count(number, "hang", f"more than {limit_s:g} s", limit_s)
             return number + 1
         if isinstance(ended, dict):
-            tally.count(number, ended, time.monotonic() - began)
+            tally.count(number, **ended, seconds=time.monotonic() - began)
             continue
-        number, began, limit_s, wait_s = ended, time.monotonic(), hang_s, hang_s
-        delayed_s = waiting_for_a_core_s(pid)
+        number, began, limit_s = ended, time.monotonic(), hang_s
         if began > until or number >= most:
             return number
 
 
-def waiting_for_a_core_s(pid: int, proc: Path = Path("/proc")) -> float:
-    """How long the threads of a process and of those it started were ready to run, and others ran."""
-    waited_ns, processes = 0, [pid]
-    for process in processes:
-        for thread in (proc / str(process) / "task").glob("*"):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any time
-                waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
-                processes += map(int, (thread / "children").read_text(encoding="ascii").split())
-    return waited_ns / 1e9
-
-
-def build_parser() -> argparse.ArgumentParser:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Give hostile files, texts and settings to what reads them.")
     parser.add_argument("--minutes", type=float, default=1.0, help="time of all generators together")
     parser.add_argument("--seed", type=int, default=0, help="the same seed makes the same cases")
     parser.add_argument("--only", nargs="+", choices=GENERATORS, default=GENERATORS, help="these generators")
     parser.add_argument("--case", type=int, help="repeat one case of the generator given by --only")
-    return parser
-
-
-def main() -> int:
-    options = build_parser().parse_args()
+    options = parser.parse_args()
+    names, seed = options.only, options.seed
     if options.case is not None:
         with tempfile.TemporaryDirectory(prefix="dsocr-hostile-") as folder:
-            name = options.only[0]
-            print(json.dumps(outcome(attempt_of(name), f"{options.seed} {name}", options.case, Path(folder))))
+            print(json.dumps(outcome(attempt_of(names[0]), f"{seed} {names[0]}", options.case, Path(folder))))
         return 0
-    tallies = campaign(tuple(options.only), options.minutes * 60, options.seed)
+    lanes = max(1, min(len(names), os.cpu_count() or 1))
+    seconds = options.minutes * 60 * lanes / len(names)
+    with ThreadPoolExecutor(lanes) as pool:
+        tallies = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
     for tally in tallies:
         print(tally, file=sys.stderr)
     print(json.dumps([asdict(tally) for tally in tallies]))
