@@ -77,16 +77,15 @@ def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
         assert sorted(opened.run_ids()) == ["new", "whole"]
 
 
-def test_what_cannot_be_cleared_is_named_and_fails(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_cannot_be_cleared_or_read_fails(
+    history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuses(directory: Path) -> None:
         raise PermissionError(1, "Operation not permitted", str(directory / "half.bin"))
 
     monkeypatch.setattr("dsocr_core.runs.storage.shutil.rmtree", refuses)
     *_, left = findings(history, clear=True)
     assert left.state == "missing" and "half.bin: Operation not permitted" in left.detail
-
-
-def test_a_history_that_cannot_be_read_is_missing() -> None:
     (bad,) = _history(Settings(history="nosuch://place"), False)
     assert bad.state == "missing" and "nosuch" in bad.detail
     (none,) = _history(Settings(history=""), False)

@@ -37,50 +37,38 @@ def history(tmp_path: Path) -> Path:
     return tmp_path / "h"
 
 
-def test_a_damaged_run_is_named_by_whatever_asks_for_it(history: Path, said: Said) -> None:
-    assert "run bad is damaged (timings.parquet" in said(
-        "compare", "bad", "--history", history, code=BAD_USAGE
-    )
-    exported = said(
-        "history", "export", "bad", "--to", history / "x.zip", "--history", history, code=BAD_USAGE
-    )
+def test_damage_is_named_by_whatever_asks_and_check_puts_it_into_the_trash(history: Path, said: Said) -> None:
+    where, to = ("--history", history), history / "x.zip"
+    assert "run bad is damaged (timings.parquet" in said("compare", "bad", *where, code=BAD_USAGE)
+    exported = said("history", "export", "bad", "--to", to, *where, code=BAD_USAGE)
     assert "run bad is damaged: timings.parquet" in exported
-
-
-def test_check_names_all_damage_and_puts_it_into_the_trash(history: Path, said: Said) -> None:
     (history / "runs" / "good" / "readings.parquet").touch()  # another time, the same content
-    found = said("history", "check", "--history", history, code=FAILED)
+    with RunDirectory.create(history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")) as run:
+        picture = run.directory / "page.jpg"
+        picture.write_bytes(b"a picture")
+    (history / "runs" / "pictures" / "page.jpg").write_bytes(b"a pixture")
+    found = said("history", "check", "--trash", *where, code=FAILED)
     assert "damaged runs/bad: timings.parquet" in found and "runs/good" not in found
-    said("history", "check", "--trash", "--history", history, code=FAILED)
-    assert "are as they were written" in said("history", "check", "--history", history)
-    assert said("history", "trash", "--empty", "--history", history) == "1 deleted"
+    assert "damaged runs/pictures: page.jpg" in found and "2 damaged" in found
+    assert "are as they were written" in said("history", "check", *where)
+    assert said("history", "trash", "--empty", *where) == "2 deleted"
     assert not (history / "runs" / "bad").exists()
 
 
-def test_check_reads_what_opening_does_not(history: Path, said: Said) -> None:
-    with RunDirectory.create(
-        history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")
-    ) as writer:
-        (writer.directory / "viz").mkdir()
-        (writer.directory / "viz" / "page.jpg").write_bytes(b"a picture")
-    (history / "runs" / "pictures" / "viz" / "page.jpg").write_bytes(b"a pixture")
-    found = said("history", "check", "--history", history, code=FAILED)
-    assert "damaged runs/pictures: viz/page.jpg" in found and "2 damaged" in found
-
-
 @pytest.mark.parametrize(
-    "target, words",
-    [("x" * 300, "name too long"), ("/proc/nobody/x.zip", "could not be written"), ("a\0b", "null byte")],
+    "words, problem",
+    [
+        (("export", "good", "--to", "x" * 300), "name too long"),
+        (("export", "good", "--to", "/proc/nobody/x.zip"), "could not be written"),
+        (("export", "good", "--to", "a\0b"), "null byte"),
+        (("sql", "SELECT '\udcff'"), "SQL: "),
+    ],
 )
-def test_an_export_that_cannot_be_written_is_one_line(
-    history: Path, said: Said, target: str, words: str
+def test_what_cannot_be_is_one_line(
+    history: Path, said: Said, words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    to = history.parent / target
-    assert words in said("history", "export", "good", "--to", to, "--history", history, code=BAD_USAGE)
-
-
-def test_sql_that_is_not_utf_8_is_one_line(history: Path, said: Said) -> None:
-    assert "SQL: " in said("history", "sql", "SELECT '\udcff'", "--history", history, code=BAD_USAGE)
+    monkeypatch.chdir(history.parent)
+    assert problem in said("history", *words, "--history", history, code=BAD_USAGE)
 
 
 def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(

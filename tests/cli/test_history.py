@@ -54,21 +54,18 @@ def test_runs_go_into_the_trash_and_come_back(where: tuple[str, str], document: 
         said("history", "trash", *wrong, *where, code=BAD_USAGE)
 
 
-def test_a_check_names_what_stopped_writers_left(
-    where: tuple[str, str], document: Document, said: Said
+def test_an_exported_run_imports_once_and_leftovers_are_named(
+    where: tuple[str, str], tmp_path: Path, document: Document, said: Said
 ) -> None:
-    Path(where[1], "unfinished", "broken.1").mkdir(parents=True)
-    [left] = document("history", "check", *where)["leftovers"]
-    assert left["path"].endswith("broken.1")
-    assert "doctor --clear deletes it" in said("history", "check", *where)
-
-
-def test_an_exported_run_imports_once(where: tuple[str, str], tmp_path: Path, document: Document) -> None:
     assert document("history", "export", "first", *where, "--to", tmp_path / "x.zip")["runs"] == 1
     words = ("history", "import", tmp_path / "x.zip", "--history", tmp_path / "other")
     imported, again = document(*words), document(*words)
     assert [run["run_id"] for run in imported["imported"]] == ["first"]
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
+    Path(where[1], "unfinished", "broken.1").mkdir(parents=True)
+    [left] = document("history", "check", *where)["leftovers"]
+    assert left["path"].endswith("broken.1")
+    assert "doctor --clear deletes it" in said("history", "check", *where)
 
 
 def test_a_relative_history_lies_in_the_project_as_for_every_command(
@@ -88,15 +85,12 @@ def test_an_import_that_takes_nothing_fails(tmp_path: Path, options: tuple[str, 
     assert "nowhere: no such file or folder" in absent
 
 
-@pytest.mark.parametrize("option", ["--time-limit-s=0", "--time-limit-s=-1", "--memory-limit-mib=-1"])
-def test_limits_of_sql_are_above_zero(option: str, tmp_path: Path, said: Said) -> None:
-    refused = said("history", "sql", "SELECT 1", "--history", tmp_path, option, code=BAD_USAGE)
-    assert refused.startswith(f"error: {option.partition('=')[0]} is ")
-
-
-def test_an_error_of_a_statement_is_no_line_of_its_csv(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_limits_of_sql_are_above_zero_and_an_error_is_no_line_of_its_csv(
+    tmp_path: Path, said: Said, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for option in ("--time-limit-s=0", "--time-limit-s=-1", "--memory-limit-mib=-1"):
+        refused = said("history", "sql", "SELECT 1", "--history", tmp_path, option, code=BAD_USAGE)
+        assert refused.startswith(f"error: {option.partition('=')[0]} is ")
     assert main(["history", "sql", "--csv", "--history", str(tmp_path), "SELECT nothing"]) == BAD_USAGE
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: SQL: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,14 +25,6 @@ Document = Callable[..., Any]
 Said = Callable[..., str]
 
 
-@pytest.fixture
-def unlimited(tmp_path: Path) -> Path:
-    (tmp_path / "unlimited").mkdir()
-    config = {"architectures": ["UnlimitedOCRForCausalLM"]}
-    (tmp_path / "unlimited" / "config.json").write_text(json.dumps(config))
-    return tmp_path / "unlimited"
-
-
 def test_it_prints_what_a_reading_records(document: Document, said: Said) -> None:
     words = ("run", LETTER, "--preset", "small", "--inputs")
     (page,) = document(*words)["pages"]
@@ -48,8 +39,10 @@ def test_it_prints_what_a_reading_records(document: Document, said: Said) -> Non
     assert "01-letter.png 827 x 1169" in row and row.endswith(f"{view['sha256'][:12]} none")
 
 
-def test_a_config_alone_is_enough(unlimited: Path, tmp_path: Path, document: Document) -> None:
+def test_a_config_alone_is_enough(tmp_path: Path, document: Document) -> None:
     """Pages of a PDF, each by itself and all in one prompt; what no tokenizer counts is not known."""
+    (unlimited := tmp_path / "unlimited").mkdir()
+    (unlimited / "config.json").write_text('{"architectures": ["UnlimitedOCRForCausalLM"]}')
     first, *others = (Image.new("RGB", size, "white") for size in ((700, 900), (800, 200)))
     paper = tmp_path / "paper.pdf"
     first.save(paper, save_all=True, append_images=others, resolution=72)

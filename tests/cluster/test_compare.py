@@ -25,22 +25,16 @@ from dsocr_core.settings import InferSettings, Settings
 from tests.support.made_up_output import INPUTS, a_result, committed, planned
 
 PAGES, SHARD = 10, 4
-TEXT = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nThe quick brown fox jumps over the lazy dog"
-
-
+WORDS = "The quick brown fox jumps over the lazy dog"
+TEXT = f"<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\n{WORDS}"
 Special = Mapping[int, OcrResult | str]
 """Pages that are read otherwise, or that failed with that error."""
 
 
 def made(
-    folder: Path,
-    special: Special | None = None,
-    settings: Settings | None = None,
-    shards: int = 3,
-    shard_pages: int = SHARD,
-    root: str = "/data",
-    first: int = 0,
-) -> Output:
+    folder: Path, special: Special | None = None, settings: Settings | None = None, shards: int = 3,
+    shard_pages: int = SHARD, root: str = "/data", first: int = 0,
+) -> Output:  # fmt: skip
     """An output with as many of its shards committed."""
     output = Output(str(folder))
     job = Job.of(settings or Settings(preset="tiny"), (root,), shard_pages)
@@ -61,58 +55,45 @@ def compared(a: Output, b: Output, into: Path | None = None, cancel: CancelToken
         return compare_outputs(a, b, Tolerance(), executor, location, cancel=cancel)
 
 
-def test_equal_outputs_are_identical_page_by_page(tmp_path: Path) -> None:
-    found = compared(made(tmp_path / "a"), made(tmp_path / "b", root="/moved/elsewhere"))
-    assert found.verdicts == {"identical": PAGES}
-    assert (found.passed, found.failed, found.worst) == (PAGES, 0, [])
-    assert (found.tokens_equal, found.error_rate) == (PAGES, 0.0)
-
-
 def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Path) -> None:
-    half = TEXT.replace("quick brown fox jumps over the lazy dog", "slow")
+    """A letter of 43 is above the tolerance; other views with the same text are within it."""
     special = {
-        1: a_result(half),
+        1: a_result(TEXT.replace("quick brown fox jumps over the lazy dog", "slow")),
         2: a_result(TEXT.replace("lazy", "lasy")),
+        3: a_result(WORDS, token_ids=None, boxes_known=False),
         5: "planted",
         6: a_result(TEXT, inputs=replace(INPUTS, global_sha256="22")),
         9: a_result(TEXT, finish_reason="length"),
     }
-    found = compared(made(tmp_path / "a"), made(tmp_path / "b", special), tmp_path / "parity")
-    rows = found.worst
-    # A letter of 43 is 2.3 %, above the tolerance of 2 %; other views with the same text are within it.
-    assert [(row["number"], row["verdict"]) for row in rows] == [
-        (5, "not_comparable"), (1, "differs"), (2, "differs"), (9, "differs"), (6, "within_tolerance"),
+    a, b = made(tmp_path / "a"), made(tmp_path / "b", special, root="/moved")
+    found = compared(a, b, tmp_path / "parity")
+    rows = {row["number"]: row for row in found.worst}
+    assert [(number, row["verdict"]) for number, row in rows.items()] == [
+        (5, "not_comparable"), (1, "differs"), (2, "differs"), (9, "differs"), (3, "within_tolerance"),
+        (6, "within_tolerance"),
     ]  # fmt: skip
-    by_number = {row["number"]: row for row in rows}
-    assert by_number[5]["reasons"] == ["could not be read: B: planted"]
-    assert by_number[6]["reasons"] == ["same text, different settings: global view SHA-256 (11 and 22)"]
-    assert by_number[9]["reasons"] == ["truncated at the token limit: B has no end token after 97 tokens"]
-    assert by_number[2]["character_error_rate"] == pytest.approx(1 / 43)
-    assert by_number[2]["first_divergence"] == TEXT.index("lazy") + 2
-    assert (found.passed, found.failed) == (6, 4)
-    files = sorted((tmp_path / "parity").iterdir())
-    tables = [pq.read_table(file) for file in files]
-    assert [table.num_rows for table in tables] == [4, 4, 2]
+    for number, reason in (
+        (3, "boxes not known: of B"),
+        (5, "could not be read: B: planted"),
+        (6, "same text, different settings: global view SHA-256 (11 and 22)"),
+        (9, "truncated at the token limit: B has no end token after 97 tokens"),
+    ):
+        assert reason in rows[number]["reasons"]
+    assert rows[2]["character_error_rate"] == pytest.approx(1 / 43)
+    assert rows[2]["first_divergence"] == TEXT.index("lazy") + 2
+    assert (found.passed, found.failed, found.verdicts["identical"]) == (6, 4, 4)
+    tables = [pq.read_table(file) for file in sorted((tmp_path / "parity").iterdir())]
     assert all(table.schema == TABLES["parity"] for table in tables)
     names = [page for table in tables for page in table["page"].to_pylist()]
     assert names == [f"/data/{number:02d}.png" for number in range(PAGES)]
 
 
-def test_a_text_without_known_boxes_is_never_identical(tmp_path: Path) -> None:
-    words = "The quick brown fox jumps over the lazy dog"
-    plain = a_result(words, token_ids=None, boxes_known=False)
-    found = compared(made(tmp_path / "a"), made(tmp_path / "b", {3: plain}))
-    (row,) = found.worst
-    assert (row["number"], row["verdict"]) == (3, "within_tolerance")
-    assert "boxes not known: of B" in row["reasons"]
-
-
 def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> None:
-    limit = InferSettings(max_new_tokens=20)
-    a = made(tmp_path / "a", settings=Settings(preset="tiny", infer=limit, a="eager"))
-    b = made(
-        tmp_path / "b",
-        settings=Settings(preset="tiny", a={"spec": "fast", "infer": {"no_repeat_ngram_size": 35}}),
+    own = {"spec": "fast", "infer": {"no_repeat_ngram_size": 35}}
+    limited = Settings(preset="tiny", infer=InferSettings(max_new_tokens=20), a="eager")
+    a, b = (
+        made(tmp_path / "a", settings=limited),
+        made(tmp_path / "b", settings=Settings(preset="tiny", a=own)),
     )
     assert settings_that_differ(a, b) == [
         "backend: eager and fast",
@@ -121,14 +102,14 @@ def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> 
     ]
 
 
-def test_shards_that_one_side_has_not_read_are_counted_and_fail(tmp_path: Path) -> None:
-    found = compared(made(tmp_path / "a"), made(tmp_path / "b", shards=1))
-    assert (found.pages, found.only_a, found.only_b, found.failed) == (4, 6, 0, 6)
-
-
-def test_pages_that_neither_side_has_read_fail(tmp_path: Path) -> None:
-    found = compared(made(tmp_path / "a", shards=1), made(tmp_path / "b", shards=1))
-    assert (found.verdicts, found.neither, found.failed) == ({"identical": 4}, 6, 6)
+@pytest.mark.parametrize(
+    ("shards_of_a", "counts"), [(3, (4, 6, 0, 0, 6)), (1, (4, 0, 0, 6, 6))], ids=["one side", "neither"]
+)
+def test_shards_that_a_side_has_not_read_are_counted_and_fail(
+    tmp_path: Path, shards_of_a: int, counts: tuple[int, ...]
+) -> None:
+    found = compared(made(tmp_path / "a", shards=shards_of_a), made(tmp_path / "b", shards=1))
+    assert (found.pages, found.only_a, found.only_b, found.neither, found.failed) == counts
 
 
 def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> None:
@@ -139,8 +120,12 @@ def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> N
         compared(a, made(tmp_path / "b", first=100))
 
 
-def test_damaged_results_are_named_and_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_damaged_results_are_named_and_cancel_ends_it_between_shards(tmp_path: Path) -> None:
     a, b = made(tmp_path / "a"), made(tmp_path / "b")
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        compared(a, b, cancel=cancel)
     marker = next(iter(b.markers(b.marker_names().values())))
     with (tmp_path / "b" / marker.file).open("ab") as file:
         file.write(b"x")
@@ -148,21 +133,15 @@ def test_damaged_results_are_named_and_nothing_is_said_of_them(tmp_path: Path) -
         compared(a, b)
 
 
-def test_cancel_ends_it_between_shards(tmp_path: Path) -> None:
-    cancel = threading.Event()
-    cancel.set()
-    with pytest.raises(Cancelled):
-        compared(made(tmp_path / "a"), made(tmp_path / "b"), cancel=cancel)
-
-
 def test_of_many_pages_the_worst_stay() -> None:
-    def row(number: int, rate: float) -> Mapping[str, Any]:
+    def row(number: int) -> Mapping[str, Any]:
+        rate = (number * 37 % 2000) / 2000
         return {
-            "number": number, "verdict": "differs", "character_error_rate": rate, "tokens_equal": False,
+            "number": number, "verdict": "differs", "character_error_rate": rate, "tokens_equal": False
         }  # fmt: skip
 
     whole = Compared()
     for first in range(0, 2000, 10):
-        whole.add([row(number, (number * 37 % 2000) / 2000) for number in range(first, first + 10)])
+        whole.add(map(row, range(first, first + 10)))
     assert [row["character_error_rate"] for row in whole.worst[:2]] == [0.9995, 0.999]
     assert (len(whole.worst), whole.pages, whole.error_rate) == (1000, 2000, pytest.approx(0.49975))

@@ -18,26 +18,25 @@ DRIVE = ("-m", "tests.support.busy_process", "drive")
 
 
 def to_its_end(python: Path, out: Path) -> list[str]:
-    said = subprocess.run(
-        [python, *DRIVE, out, "", ""], check=True, capture_output=True, text=True, timeout=300
-    )
-    return said.stdout.split()
+    command = [python, *DRIVE, out, "", ""]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.split()
 
 
-def kill_often(python: Path, root: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_driver_killed_at_any_point(interpreter: Path, tmp_path: Path, times: int) -> None:
     """Each start goes on by itself with what was left; a complete output is followed by a new one."""
     moments, complete = random.Random(5), 0
     committed: dict[str, str] = {}
     for number in range(times):
-        out = root / str(complete)
-        told = killed([python, *DRIVE, out, "", ""], moments, most_s=0.25)
+        out = tmp_path / str(complete)
+        printed = killed([interpreter, *DRIVE, out, "", ""], moments, most_s=0.25)
         output = Output(str(out))
         if output.document("run.json") is None:
-            assert not told and not committed
+            assert not printed and not committed
             continue
         found = {marker.shard: marker.file for marker in sorted_markers(output)}
-        # One may be whole without having been told; what was committed is the same file as then.
-        assert {*told} <= {*found} and committed.items() <= found.items(), number
+        # One may be whole without having been printed; what was committed is the same file as then.
+        assert {*printed} <= {*found} and committed.items() <= found.items(), number
         committed = found
         for page in readings(str(out)):
             assert page.name == f"/data/{page.number:03d}.png"
@@ -45,22 +44,11 @@ def kill_often(python: Path, root: Path, times: int) -> None:
         if len(found) == DRIVEN // 2:
             complete, committed = complete + 1, {}
     for number in range(complete + 1):
-        out = root / str(number)
-        said = to_its_end(python, out)
-        assert number == complete or said == ["ready"], "what was complete was read again"
-        output = Output(str(out))
+        out = tmp_path / str(number)
+        printed = to_its_end(interpreter, out)
+        assert number == complete or printed == ["ready"], "what was complete was read again"
         assert [page.number for page in readings(str(out))] == list(range(DRIVEN))
-        assert (output.clear_attempts(), output.store.names("drivers")) == (0, [])
-        assert not any(out.rglob(".part-*"))
-
-
-def test_a_driver_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
-    kill_often(interpreter, tmp_path, 5)
-
-
-@pytest.mark.slow
-def test_a_driver_killed_at_two_hundred_points(interpreter: Path, tmp_path: Path) -> None:
-    kill_often(interpreter, tmp_path, 200)
+        assert Output(str(out)).clear_attempts() == 0 and not any(out.rglob(".part-*"))
 
 
 def test_a_flipped_byte_costs_its_shard_and_is_named(interpreter: Path, tmp_path: Path) -> None:

@@ -39,13 +39,10 @@ def test_a_clock_that_is_wrong_changes_no_figure(ahead_s: float) -> None:
 def test_a_worker_that_has_left_counts_no_more() -> None:
     assert figures(0.0, gone_from=40, shards=60).pages_per_s == pytest.approx(35.0)
     assert figures(0.0, gone_from=40, shards=42 + 2 * GONE_AFTER).pages_per_s == pytest.approx(25.0)
-
-
-def test_a_worker_is_timed_while_it_reads_two_shards_at_once_or_none() -> None:
-    found = Figures()
+    busy = Figures()  # with two shards at once, then with none
     for index, began in enumerate((0.0, 25.0, 1000.0)):
-        found.add(marker(index, "a", began, began + 50.0))
-    assert found.pages_per_s == pytest.approx(3 * 50 / 125.0)
+        busy.add(marker(index, "a", began, began + 50.0))
+    assert busy.pages_per_s == pytest.approx(3 * 50 / 125.0)
 
 
 def test_the_record_of_a_run_has_its_figures(tmp_path: Path) -> None:

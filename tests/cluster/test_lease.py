@@ -26,8 +26,7 @@ NEVER = threading.Event()
 
 
 def test_a_second_driver_is_refused_by_name_until_the_first_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "out")]
-    pipe = subprocess.PIPE
+    command, pipe = [sys.executable, "-c", HOLDER, str(tmp_path / "out")], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as first:
         assert first.stdout is not None and first.stdout.readline() == b"driving\n"
         output = Output(str(tmp_path / "out"))
@@ -35,32 +34,24 @@ def test_a_second_driver_is_refused_by_name_until_the_first_is_killed(tmp_path: 
         with pytest.raises(OtherDriver, match=words), driving(output, NEVER):
             pass
         first.kill()
-    with driving(output, NEVER) as held:
-        held.check()
-    with driving(output, NEVER):
-        pass
+    for _ in range(2):
+        with driving(output, NEVER) as held:
+            held.check()
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Output:
+def test_in_a_store_a_driver_without_a_beat_is_replaced_and_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "BEAT_S", 0.02)
-    return Output(f"memory://{tmp_path.name}")
-
-
-def test_a_driver_with_a_beat_is_not_replaced(store: Output) -> None:
-    with driving(store, NEVER), pytest.raises(OtherDriver, match="writes into it"), driving(store, NEVER):
+    output = Output(f"memory://{tmp_path.name}")
+    with driving(output, NEVER), pytest.raises(OtherDriver, match="writes into it"), driving(output, NEVER):
         pass
-    assert store.store.read("driver.json") is None
-    with driving(store, NEVER):
-        pass
-
-
-def test_a_driver_without_a_beat_is_replaced_and_hears_of_it(store: Output) -> None:
-    dead = lease.Lease(store)
-    store.store.put("driver.json", dead.content())
-    with driving(store, NEVER) as second:
-        store.store.put("driver.json", dead.content(7))  # it was only asleep
+    assert output.store.read("driver.json") is None
+    dead = lease.Lease(output)
+    output.store.put("driver.json", dead.content())
+    with driving(output, NEVER) as second:
+        output.store.put("driver.json", dead.content(7))  # it was only asleep
         assert second.replaced.wait(20)
         with pytest.raises(OtherDriver, match="has gone on with this run"):
             second.check()
-    assert store.store.read("driver.json") is not None, "the file is the other's"
+    assert output.store.read("driver.json") is not None, "the file is the other's"

@@ -47,30 +47,17 @@ def counts(figures: Figures) -> tuple[object, ...]:
     return tuple(figures.document().values())
 
 
-def test_only_what_a_marker_names_is_visible(output: Output) -> None:
-    marker = attempt(output, pages_of(range(3)))
-    assert texts(output) == []
-    assert output.commit(marker)
-    assert texts(output) == ["text"] * 3
-    assert output.marker(marker.name) == marker
-
-
 def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(output: Output) -> None:
     first, second = attempt(output, pages_of(range(3), "a")), attempt(output, pages_of(range(3), "b"))
+    assert texts(output) == []
     assert output.commit(second)
     assert not output.commit(first)
-    assert texts(output) == ["b"] * 3
+    assert texts(output) == ["b"] * 3 and output.marker(second.name) == second
     assert output.store.read(first.file) is None
     assert output.commit(second), "a commit whose answer was lost may be tried again"
-
-
-def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
-    visible = attempt(output, pages_of(range(2)))
-    output.commit(visible)
     lost = attempt(output, pages_of(range(2)))
-    assert output.clear_attempts() == 2
-    assert output.store.read(lost.file) is None
-    assert texts(output) == ["text"] * 2
+    assert output.clear_attempts() == 2 and output.store.read(lost.file) is None
+    assert texts(output) == ["b"] * 3
 
 
 def test_a_higher_generation_replaces_a_shard(output: Output) -> None:

@@ -33,46 +33,29 @@ def test_a_folder_is_listed_with_all_below_it_in_one_order(tmp_path: Path) -> No
 
 
 def test_a_manifest_is_read_in_its_own_order(tmp_path: Path) -> None:
-    file = tmp_path / "pages.txt"
-    file.write_text("# pages\nb.png\n\n/abs/a.png\ns3://bucket/c.pdf\n  d.png  \n")
+    (tmp_path / "pages.txt").write_text("# pages\nb.png\n\n/abs/a.png\ns3://bucket/c.pdf\n  d.png  \n")
     expected = [f"{tmp_path}/b.png", "/abs/a.png", "s3://bucket/c.pdf", f"{tmp_path}/d.png"]
-    assert list(list_files([str(file)])) == expected
-
-
-@pytest.mark.parametrize("column", ["path", "url"])
-def test_a_parquet_manifest_has_a_column_of_paths(tmp_path: Path, column: str) -> None:
-    paths = [f"s3://bucket/{number}.png" for number in range(5)]
-    pq.write_table(pa.table({"other": [1] * 5, column: paths}), tmp_path / "m.parquet")
-    assert list(list_files([str(tmp_path / "m.parquet")])) == paths
+    assert list(list_files([str(tmp_path / "pages.txt")])) == expected
+    for column in ("path", "url"):
+        pq.write_table(pa.table({"other": [1] * 4, column: expected}), tmp_path / f"{column}.parquet")
+        assert list(list_files([str(tmp_path / f"{column}.parquet")])) == expected
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("name", "words"),
     [
-        (lambda folder: str(folder / "none.png"), "no such file"),
-        (lambda folder: str(folder), "no images or PDFs"),
-        (lambda folder: str(folder / "none.txt"), "cannot be read"),
-        (lambda folder: _long_line(folder), "longer than"),
-        (lambda folder: _no_column(folder), "no column path or url"),
-        (lambda folder: "nonsense://x/", "cannot be read"),
+        ("none.png", "no such file"), ("", "no images or PDFs"), ("none.txt", "cannot be read"),
+        ("long.txt", "longer than"), ("m.parquet", "no column path or url"),
+        ("nonsense://x/", "cannot be read"),
     ],
-)
-def test_what_cannot_be_listed_is_named(tmp_path: Path, make, words: str) -> None:  # type: ignore[no-untyped-def]
-    given = make(tmp_path)
+)  # fmt: skip
+def test_what_cannot_be_listed_is_named(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "long.txt").write_text("x" * 100_000)
+    pq.write_table(pa.table({"page": ["a.png"]}), tmp_path / "m.parquet")
+    given = name if "://" in name else str(tmp_path / name)
     with pytest.raises(ListingError, match=words) as caught:
         list(list_files([given]))
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith(given)
-
-
-def _long_line(folder: Path) -> str:
-    (folder / "long.txt").write_text("x" * 100_000)
-    return str(folder / "long.txt")
-
-
-def _no_column(folder: Path) -> str:
-    pq.write_table(pa.table({"page": ["a.png"]}), folder / "m.parquet")
-    return str(folder / "m.parquet")
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(given)
 
 
 def test_memory_does_not_grow_with_a_manifest(tmp_path: Path) -> None:
@@ -141,19 +124,14 @@ def test_a_run_that_goes_on_has_the_same_shards_and_counts_nothing_again(tmp_pat
         (["z.png", *FILES[1:]], r"page 1 was a.png, now it is z.png; give another --out"),
         (FILES[:4], "page 9 was d.pdf#1, now it is nothing"),
         ([*FILES, "e.png"], "page 12 was nothing, now it is e.png"),
+        ([f"{number:03d}.png" for number in range(64)], "page 65 was 064.png, now it is nothing"),
     ],
 )
 def test_other_inputs_are_named(tmp_path: Path, files: list[str], words: str) -> None:
-    output = Output(str(tmp_path))
-    plan(output, FILES)
+    """Those of one part of the plan, and a plan of three parts that lost its end."""
+    output, many = Output(str(tmp_path)), [f"{number:03d}.png" for number in range(70)]
+    before = many if len(files) > len(PDFS) + 3 else FILES
+    shards, _ = plan(output, before)
+    assert len(output.plan_parts()) == (3 if before is many else 1) and plan(output, before)[0] == shards
     with pytest.raises(OtherJob, match=words):
         plan(output, files)
-
-
-def test_a_plan_of_many_parts_that_lost_its_end_is_named(tmp_path: Path) -> None:
-    output, files = Output(str(tmp_path)), [f"{number:03d}.png" for number in range(70)]
-    shards, _ = plan(output, files)
-    assert len(output.plan_parts()) == 3
-    assert plan(output, files)[0] == shards
-    with pytest.raises(OtherJob, match=r"page 65 was 064.png, now it is nothing"):
-        plan(output, files[:64])

@@ -11,11 +11,9 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster import local
-from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.reader import MOST_STARTS, Reader, ReaderError, WorkerJob
-from dsocr_core.settings import Settings
-from tests.support.cluster_runs import STAND_IN, make_pages
+from tests.support.cluster_runs import STAND_IN, job_for, make_pages
 
 
 @pytest.mark.parametrize("kills", [1, MOST_STARTS - 1, MOST_STARTS])
@@ -24,7 +22,7 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
 ) -> None:
     monkeypatch.setenv("STAND_IN_KILLED", f"{kills}:{tmp_path / 'starts'}")
     make_pages(tmp_path / "pages", 1)
-    job = Job.of(Settings(preset="tiny"), (str(tmp_path / "pages"),), 4)
+    job = job_for(tmp_path / "pages")
     reader = Reader(WorkerJob("", "", job.settings, job.code, module=STAND_IN), tmp_path)
     page = PageRef(0, str(tmp_path / "pages" / "00000.png"))
     try:

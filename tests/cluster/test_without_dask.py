@@ -25,19 +25,13 @@ def command(*arguments: str) -> tuple[int, str]:
     return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
 
 
-def test_a_cluster_without_dask_is_refused_in_one_line(tmp_path: Path) -> None:
-    status, said = command("run", "x.png", "--cluster", "local", "--out", str(tmp_path / "out"))
-    assert status == 2
-    assert said == "error: a cluster needs distributed: pip install -r requirements-cluster.txt"
+def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp_path: Path) -> None:
+    words = "error: a cluster needs distributed: pip install -r requirements-cluster.txt"
+    assert command("run", "x.png", "--cluster", "local", "--out", str(tmp_path / "out")) == (2, words)
     assert not (tmp_path / "out").exists()
-
-
-def test_status_needs_no_dask_and_no_torch(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    status, said = command("run", "--status", str(tmp_path), "--json")
-    assert (status, said) == (
-        0, '{"pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}',
-    )  # fmt: skip
+    empty = '{"pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}'
+    assert command("run", "--status", str(tmp_path), "--json") == (0, empty)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +72,15 @@ def test_options_that_do_not_go_together_are_named(
     ],
 )
 def test_each_worker_has_its_gpu_and_its_share_of_the_cores(
-    workers: int | None, gpus: list[str], cores: int, device: str, expected: list[tuple[str | None, str]]
-) -> None:
-    pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
-    from dsocr_core.cluster.local import environments
-
-    made = environments(workers, gpus, cores, device)
-    assert [(env.get("CUDA_VISIBLE_DEVICES"), env["OMP_NUM_THREADS"]) for env in made] == expected
-
-
-def test_more_workers_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: int | None, gpus: list[str], cores: int, device: str, expected: list[tuple[str | None, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
     from dsocr_core.base.errors import DsocrError
     from dsocr_core.cluster.local import environments, visible_gpus
 
+    made = environments(workers, gpus, cores, device)
+    assert [(env.get("CUDA_VISIBLE_DEVICES"), env["OMP_NUM_THREADS"]) for env in made] == expected
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
     assert visible_gpus() == ["3", "5"]
     with pytest.raises(DsocrError, match="there are 2 GPUs here, and each takes one worker"):

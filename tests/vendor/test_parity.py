@@ -59,6 +59,15 @@ def test_same_inputs_and_tokens(
     check(backends, noise_page(pages, *size), preset)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_same_inputs_and_tokens_on_the_gpu(checkpoint: Path, pages: Path, dtype: str) -> None:
+    with open_backends(checkpoint, "cuda", dtype) as both:
+        for preset, size in QUICK:
+            check(both, noise_page(pages, *size), preset)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("preset", PRESETS)

@@ -58,10 +58,9 @@ def test_weights_and_buffers_are_those_of_the_published_loading(
     request = Load(str(checkpoint), "cpu", "bfloat16", "eager", remote_code(checkpoint).files)
     assert isinstance(worker.load(request), Loaded)
     loaded = bits(worker._model)
-    assert before_the_last_cast == {torch.bfloat16}
-    assert loaded.keys() == expected.keys()
-    assert [name for name in expected if loaded[name][0] != expected[name][0]] == []
-    assert [name for name in expected if not torch.equal(loaded[name][1], expected[name][1])] == []
+    assert before_the_last_cast == {torch.bfloat16} and loaded.keys() == expected.keys()
+    for name, (kind, content) in expected.items():
+        assert loaded[name][0] == kind and torch.equal(loaded[name][1], content), name
     assert any(name.endswith("inv_freq") and kind is torch.bfloat16 for name, (kind, _) in loaded.items())
 
 
