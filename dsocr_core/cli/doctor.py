@@ -13,38 +13,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, print_json
+from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
 from dsocr_core.base.system import unbounded
+from dsocr_core.cli.frames import print_answer
 from dsocr_core.models.family import load_config
 from dsocr_core.settings import Dtype, Settings, history_location
 
+State = Literal["ok", "missing", "optional"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _INSTALL = "pip install -r requirements.txt"
-State = Literal["ok", "missing", "optional"]
 _INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
-_OF_VENDOR = f"the published remote code imports it: {_INSTALL_GPU}"
-_PACKAGES: dict[str, tuple[State, str]] = {
-    "torch": ("missing", _INSTALL),
+_NEEDED = (
+    "torch", "tokenizers", "safetensors", "pillow", "pypdfium2", "streamlit", "duckdb", "pyarrow",
+    "transformers",
+)  # fmt: skip
+_OPTIONAL = {
+    "nvtx": "profilers see no stages; it is for Linux only",
+    "flash-attn": f"for --attention flash_attention_2: {_INSTALL_GPU}",
     **dict.fromkeys(
-        (
-            "tokenizers",
-            "safetensors",
-            "pillow",
-            "pypdfium2",
-            "streamlit",
-            "duckdb",
-            "pyarrow",
-            "transformers",
-        ),
-        ("missing", _INSTALL),
+        ("einops", "addict", "easydict", "torchvision"),
+        f"the published remote code imports it: {_INSTALL_GPU}",
     ),
-    "nvtx": ("optional", "profilers see no stages; it is for Linux only"),
-    "flash-attn": ("optional", f"for --attention flash_attention_2: {_INSTALL_GPU}"),
-    **dict.fromkeys(("einops", "addict", "easydict", "torchvision"), ("optional", _OF_VENDOR)),
 }
-"""By package its state where it is not installed, and what to do."""
+"""By package what to do where it is not installed."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +68,14 @@ def doctor(
     """
     findings = list(examine(Settings(checkpoint=checkpoint, dtype=dtype, history=history), clear))
     failed = any(finding.state == "missing" for finding in findings)
-    if json:
-        print_json({"findings": [asdict(finding) for finding in findings], "ok": not failed})
-        return FAILED if failed else OK
     table = Table(title="What is here", title_justify="left")
     for column in ("", "State", "Found", "What to do"):
         table.add_column(column, overflow="fold", no_wrap=column in ("", "State"))
     for finding in findings:
         state = Text(finding.state, style=_COLOURS[finding.state])
         table.add_row(finding.subject, state, Text(finding.detail), Text(finding.advice))
-    console.print(table)
+    document = {"findings": [asdict(finding) for finding in findings], "ok": not failed}
+    print_answer(console, json, document, table)
     return FAILED if failed else OK
 
 
@@ -95,16 +86,16 @@ def examine(settings: Settings, clear: bool = False) -> Iterator[Finding]:
     """
     yield Finding("python", "ok", platform.python_version())
     yield from _gpus(settings)
-    yield from map(_package, _PACKAGES)
+    yield from map(_package, (*_NEEDED, *_OPTIONAL))
     for what in unbounded():
         yield Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
     yield _checkpoint(settings)
     yield from _history(settings, clear)
     cache, advice = cache_directory(), "a temporary one is made each time: name a folder with DSOCR_CACHE"
-    why = why_unwritable(cache)
-    yield (
-        Finding("cache", "optional", f"{cache}; {why}", advice) if why else Finding("cache", "ok", str(cache))
-    )
+    if why := why_unwritable(cache):
+        yield Finding("cache", "optional", f"{cache}; {why}", advice)
+    else:
+        yield Finding("cache", "ok", str(cache))
 
 
 def _gpus(settings: Settings) -> Iterator[Finding]:
@@ -137,12 +128,11 @@ def _gpus(settings: Settings) -> Iterator[Finding]:
 
 
 def _package(name: str) -> Finding:
-    state, advice = _PACKAGES[name]
     try:
-        found = version(name)
+        return Finding(name, "ok", version(name))
     except PackageNotFoundError:
-        return Finding(name, state, "not installed", advice)
-    return Finding(name, "ok", found)
+        state: State = "missing" if name in _NEEDED else "optional"
+        return Finding(name, state, "not installed", _OPTIONAL.get(name, _INSTALL))
 
 
 def _checkpoint(settings: Settings) -> Finding:
@@ -158,9 +148,8 @@ def _checkpoint(settings: Settings) -> Finding:
     except DsocrError as error:
         return Finding("checkpoint", "missing", str(error), "give --checkpoint DIRECTORY")
     if not any(Path(directory, name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
-        return Finding(
-            "checkpoint", "missing", f"{directory}: no {INDEX_NAME}", "download the whole checkpoint"
-        )
+        absent, advice = f"{directory}: no {INDEX_NAME}", "download the whole checkpoint"
+        return Finding("checkpoint", "missing", absent, advice)
     sizes = f"{decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
     embedded = " (embedded: knows rendered pages only)" if settings.is_embedded else ""
     return Finding("checkpoint", "ok", f"{directory}: {sizes}{embedded}")

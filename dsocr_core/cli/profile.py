@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dsocr_core.base.console import print_json
+from dsocr_core.cli.frames import print_answer
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.settings import Settings, SettingsError, history_location
@@ -36,7 +36,5 @@ def profile(
 
     plan = Profile(Stage(stage), skip, count, tokens, ncu)
     run_id, launched = profile_stage(plan, settings, history_location(settings))
-    if json:
-        print_json({"run": run_id, "stage": stage, "engine": settings.engine, "launches": launched})
-    else:
-        console.print(f"{launched} launches of {stage} recorded as run {run_id}", markup=False)
+    document = {"run": run_id, "stage": stage, "engine": settings.engine, "launches": launched}
+    print_answer(console, json, document, f"{launched} launches of {stage} recorded as run {run_id}")

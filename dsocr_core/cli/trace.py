@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.formatting import share
+from dsocr_core.cli.frames import print_answer
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened, steps_shown
@@ -54,34 +56,27 @@ def trace(
     dumps = len(page) == 2 and all(path.is_dir() for path in page)
     if save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path")
-    if dumps and (out or save):
-        raise SettingsError("--out and --save go with a page: two directories are only compared")
-    if out and len(page) > 1:
-        raise SettingsError("--out takes one page: each would replace the one before")
+    if (dumps and (out or save)) or (out and len(page) > 1):
+        raise SettingsError("--save goes with pages, --out with one page: two directories are only compared")
     from dsocr_core.trace.run import USUAL_STEPS, TracePlan, compare_directories
 
     blocks = tuple(name.strip() for name in only.split(",") if name.strip())
     plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, out)
+    summaries, saved = [], []
     with cancelled_by_interrupt() as cancel:
         if dumps:
-            summaries = [compare_directories(page[0], page[1], blocks, cancel)]
-        else:
-            summaries = []
-            for path in page:
-                summary, saved = _trace_page(
-                    path, settings, plan, steps is None, typed if save else "", cancel
-                )
-                summaries.append(summary)
-                if saved and not json:
-                    console.print(f"saved as run {saved}", markup=False)
-    if json:
-        several = {"pages": [{"page": summary.page, **summary.document()} for summary in summaries]}
-        print_json(several if len(summaries) > 1 else summaries[0].document())
-    else:
-        for summary in summaries:
-            if len(summaries) > 1:
-                console.print(f"\n{summary.page}", markup=False, style="bold")
-            _print(summary, console)
+            summaries.append(compare_directories(page[0], page[1], blocks, cancel))
+        for path in () if dumps else page:
+            summary, run = _trace_page(path, settings, plan, steps is None, typed if save else "", cancel)
+            summaries.append(summary)
+            saved += [f"saved as run {run}"] if run else []
+    documents = [{"page": summary.page, **summary.document()} for summary in summaries]
+    document = {"pages": documents} if len(summaries) > 1 else summaries[0].document()
+    shown: list[RenderableType] = []
+    for summary in summaries:
+        shown += [Text(f"\n{summary.page}", style="bold")] if len(summaries) > 1 else []
+        shown += _shown(summary)
+    print_answer(console, json, document, *saved, *shown)
     return OK if all(summary.equal for summary in summaries) else FAILED
 
 
@@ -114,18 +109,18 @@ def _trace_page(
     return summary, record_trace(settings, request, plan, summary, command)
 
 
-def _print(summary: TraceSummary, console: Console) -> None:
+def _shown(summary: TraceSummary) -> list[RenderableType]:
     """The sentence, the causes, and where something differs the curve by block."""
-    console.print(summary.sentence, markup=False, style="bold")
     counted = f"{summary.differing:,} of {summary.compared:,} outputs differ"
-    lines = [f"also: {cause.words}" for cause in summary.causes[1:]]
-    lines.append(f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps")
     alone = (("A", summary.only_a), ("B", summary.only_b))
-    lines += [f"only {side} has {shortened(names)}" for side, names in alone if names]
-    for line in lines:
-        console.print(line, markup=False)
+    shown: list[RenderableType] = [
+        Text(summary.sentence, style="bold"),
+        *(f"also: {cause.words}" for cause in summary.causes[1:]),
+        f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps",
+        *(f"only {side} has {shortened(names)}" for side, names in alone if names),
+    ]
     if summary.first is None:
-        return
+        return shown
     steps = steps_shown(summary.steps)[1:]
     title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
     table = Table("block", title=title, title_justify="left", pad_edge=False)
@@ -137,15 +132,15 @@ def _print(summary: TraceSummary, console: Console) -> None:
             ulp = "" if first.max_ulp is None else f"{first.max_ulp:,}"
             row = [_figure(first.carried), _error(first), share(first.share), ulp]
         table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
-    console.print(table)
-    for number, change in enumerate(summary.routers[:_SHOWN_ROUTERS]):
-        if number == 0:
-            console.print("Tokens whose experts differ:")
+    shown.append(table)
+    shown += ["Tokens whose experts differ:"] if summary.routers else []
+    for change in summary.routers[:_SHOWN_ROUTERS]:
         step = "prefill" if change.call == 0 else f"step {change.call}"
         of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
-        console.print(f"  {change.name}, {step}: {of_tokens}", markup=False)
+        shown.append(f"  {change.name}, {step}: {of_tokens}")
     if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
-        console.print(f"  and in {more} more layers and steps")
+        shown.append(f"  and in {more} more layers and steps")
+    return shown
 
 
 def _error(cell: BlockError | None) -> str:

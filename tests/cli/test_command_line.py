@@ -107,17 +107,11 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     text = said(*arguments, code=FAILED).replace(" ", "")
     assert text == f"error: cancelled; {left}".replace(" ", "")
 
-
-def test_an_interrupt_before_there_is_work_is_one_line(
-    page: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody listens yet while torch is imported."""
-
     def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # while torch is imported, say
 
-    monkeypatch.setattr("dsocr_core.cli.run.read", interrupted)
-    assert said("run", page, code=FAILED) == "error: cancelled"
+    monkeypatch.setattr(f"dsocr_core.cli.{command}.read", interrupted)
+    assert said(*arguments, code=FAILED) == "error: cancelled"
 
 
 def test_a_run_for_a_profiler_measures_nothing(
@@ -187,11 +181,10 @@ def test_settings_come_from_yaml_and_options_win(
 
 def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:
     """A real process: what the libraries print must not reach stdout."""
+    command = [sys.executable, "-m", "dsocr_core", "run", page, "--checkpoint", checkpoint, *SHORT, "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "dsocr_core", "run", page, "--checkpoint", checkpoint, *SHORT, "--json",
-         "--out", tmp_path / "out"],
-        capture_output=True, text=True, cwd=PROJECT_ROOT, env=os.environ | {"PYTHONWARNINGS": "default"},
-        timeout=120, check=False,
+        [*command, "--out", tmp_path / "out"], capture_output=True, text=True, cwd=PROJECT_ROOT,
+        env=os.environ | {"PYTHONWARNINGS": "default"}, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["stopped_at_limit"] == 1

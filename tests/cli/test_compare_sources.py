@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from PIL import Image
 
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.cli.main import main
-from tests.support.paths import SAMPLES
 
 TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", "310 g of rice")}
 
@@ -97,39 +94,3 @@ def test_a_text_that_a_folder_lacks_or_has_twice_fails_alone(
     other, same = document("compare", f"folder:{a}", f"folder:{b}", code=FAILED)["pages"]
     assert other["verdict"] == "within_tolerance"
     assert (same["verdict"], same["error"]) == ("not_comparable", "folder-2: has no text of that name")
-
-
-SAMPLE_NAMES = ("01-letter", "02-invoice")
-
-
-def test_a_folder_and_a_command_are_compared_like_any_backends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder := tmp_path / "left").mkdir()
-    for name in SAMPLE_NAMES:
-        (folder / f"{name}.md").write_text(f"<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\n{name}")
-    copies = "import pathlib, shutil, sys; left, image, out = map(pathlib.Path, sys.argv[1:]);"
-    copies += "shutil.copy(left / (image.stem + '.md'), out)"
-    command = shlex.join([sys.executable, "-c", copies, str(folder)]) + " {image} {out}"
-    images = [str(SAMPLES / f"{name}.png") for name in (*SAMPLE_NAMES, "05-square-card")]
-    given = ["compare", *images, "--a", f"folder:{folder}", "--b", f"command:{command}"]
-    assert main([*given, "--out", str(tmp_path / "run"), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert [page.get("verdict") for page in found["pages"]][:2] == ["identical", "identical"]
-    errors = json.dumps(found["pages"][2])
-    assert "has no text of that name" in errors and "ended with exit code 1: FileNotFoundError" in errors
-
-
-def test_one_text_for_two_pages_is_said_and_given_to_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (scans := tmp_path / "scans").mkdir()
-    for name in ("scan.png", "scan.jpg"):
-        Image.new("RGB", (60, 40), "white").save(scans / name)
-    (texts := tmp_path / "texts").mkdir()
-    (texts / "scan.md").write_text("one text")
-    given = ["compare", str(scans), "--a", f"folder:{texts}", "--b", f"folder:{texts}"]
-    assert main([*given, "--out", str(tmp_path / "run"), "--json"]) == FAILED
-    found = json.loads(capsys.readouterr().out)
-    assert all("not known whether scan.md is its text" in json.dumps(page) for page in found["pages"])
-    assert len(found["pages"]) == 2 and found["left_over"]["folder"]["texts"] == ["scan"]

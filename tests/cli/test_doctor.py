@@ -41,24 +41,22 @@ def findings(history: Path, clear: bool = False) -> list[Finding]:
     return list(_history(Settings(history=str(history)), clear))
 
 
-def test_a_checkpoint_is_looked_at(checkpoint: Path, tmp_path: Path, document: Callable[..., Any]) -> None:
-    where = ("--history", tmp_path / "h")
-    rows = document("doctor", "--checkpoint", checkpoint, *where)["findings"]
+def test_the_checkpoint_and_folders_that_take_no_file_are_looked_at(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Callable[..., Any]
+) -> None:
+    rows = document("doctor", "--checkpoint", checkpoint, "--history", tmp_path / "h")["findings"]
     states = {row["subject"]: row["state"] for row in rows}
     assert (states["torch"], states["checkpoint"]) == ("ok", "ok")
-    rows = document("doctor", "--checkpoint", tmp_path / "none", *where, code=FAILED)["findings"]
-    assert "no config.json" in str([row for row in rows if row["state"] == "missing"])
-
-
-def test_folders_that_take_no_file_are_named_with_the_variable_that_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Callable[..., Any]
-) -> None:
     (tmp_path / "file").touch()  # nobody can write below it, not even root
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "file" / "cache"))
-    rows = document("doctor", "--history", tmp_path / "file" / "history", code=FAILED)["findings"]
-    found = {row["subject"]: row for row in rows}
-    assert found["cache"]["state"] == "optional" and "DSOCR_CACHE" in found["cache"]["advice"]
-    assert found["history"]["state"] == "missing" and "DSOCR_RUNS" in found["history"]["advice"]
+    words = ("--checkpoint", tmp_path / "none", "--history", tmp_path / "file" / "history")
+    found = {row["subject"]: row for row in document("doctor", *words, code=FAILED)["findings"]}
+    for subject, state, text in (
+        ("checkpoint", "missing", "no config.json"),
+        ("cache", "optional", "DSOCR_CACHE"),
+        ("history", "missing", "DSOCR_RUNS"),
+    ):
+        assert found[subject]["state"] == state and text in str(found[subject])
 
 
 def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
