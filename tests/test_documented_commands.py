@@ -14,8 +14,7 @@ from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import build_parser
-from dsocr_core.cli.options import with_dashes
-from dsocr_core.cli.sides import joined_sides
+from dsocr_core.cli.options import joined_sides, with_dashes
 from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -14,8 +14,6 @@ from rich.console import Console
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.cli.again import recorded_run
-from dsocr_core.cli.compare_outputs import compare_outputs
 from dsocr_core.cli.compare_runs import (
     CompareError,
     Explain,
@@ -23,8 +21,10 @@ from dsocr_core.cli.compare_runs import (
     is_output,
     location_and_id,
     may_be_run,
+    recorded_run,
 )
 from dsocr_core.cli.options import FROM_ZERO
+from dsocr_core.cli.over_cluster import compare_outputs
 from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
 from dsocr_core.cli.why import check_why, explain_worst

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from dsocr_core.base.console import FAILED, OK, Name, PageTable, print_json
+from dsocr_core.base.console import FAILED, OK, Name, PageTable
+from dsocr_core.cli.frames import print_answer
 from dsocr_core.cli.read import PageOptions
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
 from dsocr_core.models.family import family_of, load_config, read_config
@@ -36,10 +37,7 @@ def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> i
         for index in range(len(found)):  # what cannot be read together is refused before anything is drawn
             settings.request(Path(), more=(Path(),) * (len(found.names(index)) - 1))
     rows = [_row(settings, found, index, encode) for index in range(len(found))]
-    if chosen.json:
-        print_json({"pages": rows})
-    else:
-        _print(rows, console)
+    print_answer(console, chosen.json, {"pages": rows}, *_shown(rows))
     return FAILED if any("error" in row for row in rows) else OK
 
 
@@ -66,24 +64,20 @@ def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) ->
         return {"image": found.name(index), "error": str(error)}
 
 
-def _print(rows: list[dict[str, Any]], console: Console) -> None:
+def _shown(rows: list[dict[str, Any]]) -> list[RenderableType]:
     """A line a prompt, then errors and notes."""
     table = PageTable("Page", "Size", "Grid", "Tiles", "Tokens", "of the image", "Global view", "Tiles' view")
+    heads, notes = [f"{row['model']}, preset {row['preset']}" for row in rows if "error" not in row], []
     for row in rows:
         first, *others = row["images"] if "images" in row else [row["image"]]
-        row["name"] = f"{first} +{len(others)}" if others else first
+        name = f"{first} +{len(others)}" if others else first
+        notes += [f"{name}: {note}" for note in ([row["error"]] if "error" in row else row["notes"])]
         if "error" in row:
-            table.add_row(Name(row["name"]), *["-"] * 7)
+            table.add_row(Name(name), *["-"] * 7)
             continue
         hashes = {view["name"]: view["sha256"][:_DIGITS] for view in row["views"]}
         size = "various" if row["width"] is None else f"{row['width']} x {row['height']}"
         tokens = "not known" if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,}"
-        grid, image, tiled = "{} x {}".format(*row["grid"]), f"{row['image_tokens']:,}", hashes.get("tiles")
-        figures = size, grid, str(row["tiles"]), tokens, image, hashes["global"], tiled or "none"
-        table.add_row(Name(row["name"]), *figures)
-    if read := [row for row in rows if "error" not in row]:
-        console.print(f"{read[0]['model']}, preset {read[0]['preset']}", markup=False)
-    console.print(table)
-    for row in rows:
-        for note in [row["error"]] if "error" in row else row["notes"]:
-            console.print(f"{row['name']}: {note}", markup=False, highlight=False)
+        counts = "{} x {}".format(*row["grid"]), str(row["tiles"]), tokens, f"{row['image_tokens']:,}"
+        table.add_row(Name(name), size, *counts, hashes["global"], hashes.get("tiles", "none"))
+    return [*heads[:1], table, *notes]

@@ -22,14 +22,20 @@ from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatte
 from dsocr_core.base.error_log import LOG_FILE, unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cli import flops, history
-from dsocr_core.cli.bench import bench
+from dsocr_core.cli.bench import bench, profile
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
-from dsocr_core.cli.options import Command, Parser, add_command, add_parser, call, with_dashes
-from dsocr_core.cli.profile import profile
+from dsocr_core.cli.options import (
+    Command,
+    Parser,
+    add_command,
+    add_parser,
+    call,
+    joined_sides,
+    with_dashes,
+)
 from dsocr_core.cli.run import run
-from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
 

@@ -11,23 +11,25 @@ underscores of the settings' names are taken too. `--help` shows the first `SHOW
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from argparse import SUPPRESS, Action
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
+import yaml
 from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from dsocr_core.base.console import OK
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.specs import BackendChoice
-from dsocr_core.cli.sides import choice_of
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings
 
@@ -37,6 +39,7 @@ FROM_ZERO = "from zero"
 ALL_PAGES = sys.maxsize
 """The number of `--pages-together` without one."""
 SHOWN = 12
+_SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
 _INJECTED = ("console", "typed")
 """Parameters that are no options; `typed` is the command line that makes the run again."""
 _TOO_SMALL = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
@@ -112,6 +115,54 @@ def with_dashes(words: Sequence[str]) -> list[str]:
         alone = spelled == "--pages-together" and not following.isdecimal()
         found.append(f"{spelled}={ALL_PAGES}" if alone else spelled)
     return found + list(words[end:])
+
+
+# --- backends and their settings: --a eager --a.dtype float32 -------------------------------------
+
+
+def joined_sides(words: Sequence[str]) -> list[str]:
+    """The command line with each backend and the settings that follow it in one value, which the parser knows
+    as `--a`, `--b` or `--backend`: `--b '{"spec": "endpoint:URL", "flavour": "vllm"}'`. Raises DsocrError.
+    """
+    names = _SIDE_OPTIONS.get(next((word for word in words if not word.startswith("-")), ""), ())
+    end = words.index("--") if "--" in words else len(words)
+    others: list[str] = []
+    sides: list[tuple[str, dict[str, Any]]] = []
+    rest = iter(words[:end])
+    for word in rest:
+        option, equals, value = word.partition("=")
+        name, dot, setting = option.removeprefix("--").partition(".")
+        if not option.startswith("--") or name not in names:
+            others.append(word)
+            continue
+        if not equals and (value := next(rest, "")) == "":
+            raise DsocrError(f"{option}: expected a value")
+        if not dot:
+            sides.append((name, {"spec": value}))
+            continue
+        settings = next((settings for side, settings in reversed(sides) if side == name), None)
+        if settings is None:
+            raise DsocrError(f"{option} comes before --{name}: name the backend first")
+        if setting.partition(".")[0] != "body":
+            setting = setting.replace("-", "_")
+        else:  # of any content
+            with suppress(yaml.YAMLError, RecursionError):
+                value = yaml.safe_load(value)
+        settings[setting] = value
+    for name, settings in sides:  # a value that is no mapping stays as it was typed
+        others.append(f"--{name}={settings['spec'] if len(settings) == 1 else json.dumps(settings)}")
+    return others + list(words[end:])
+
+
+def choice_of(value: str) -> BackendChoice:
+    """The backend that `joined_sides` made one value of. Raises DsocrError."""
+    if not value.startswith("{"):
+        return value
+    try:
+        settings: dict[str, Any] = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise DsocrError(f"backend '{value[:40]}': not JSON ({one_line(error, 60)})") from error
+    return settings
 
 
 # --- what a signature says ------------------------------------------------------------------------
@@ -206,7 +257,7 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
 
 
 def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
-    """Add an option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
+    """Add an option for each setting, and a YAML file of them; `joined_sides` has those of backends."""
     words = "YAML file of settings; options win over it"
     parser.add_argument("--config", action=ActionConfigFile, help=words)
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})

@@ -1,35 +1,46 @@
-"""`--cluster`: pages through workers of Dask, on this machine or behind a scheduler."""
+"""`--cluster`: pages through workers of Dask, on this machine or behind a scheduler; outputs compared."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, print_json
+from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import CommandSpec
 from dsocr_core.base.system import cores
+from dsocr_core.cli.frames import print_answer
 from dsocr_core.cli.options import FROM_ZERO
-from dsocr_core.settings import Settings, SettingsError, history_location
+from dsocr_core.cli.read import Compared, Listed
+from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
+from dsocr_core.reading.records import SIDES
+from dsocr_core.settings import Settings, SettingsError, history_location, settings_of
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.cli.run import RunOptions
+    from dsocr_core.cluster.compare import Compared as ComparedOutputs
 
 LOCAL = "local"
 READER_MODULE = "dsocr_core.cluster.reader_process"
 """Module that the reader processes run."""
 _INTERRUPTED = 130
+SHOWN = 20
+"""Pages of two outputs that people are shown; `--json` and the files have more."""
+_MOST_PROCESSES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +129,9 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
         console.print(f"recorded as run {record.id}", markup=False)
     if ended is not None:
         raise ended
-    if chosen.json:
-        print_json(figures.document())
-    else:
-        redo = "; --redo failed reads pages again that failed" if figures.causes else ""
-        console.print(worker_table(figures))
-        console.print(f"{status_line(figures)}{redo}\nwritten to {chosen.out}", markup=False)
+    redo = "; --redo failed reads pages again that failed" if figures.causes else ""
+    lines = f"{status_line(figures)}{redo}", f"written to {chosen.out}"
+    print_answer(console, chosen.json, figures.document(), worker_table(figures), *lines)
     return OK if figures.complete and not figures.failed and not figures.quarantined else FAILED
 
 
@@ -171,11 +179,83 @@ def print_status(directory: str, json: bool, console: Console) -> int:
     from dsocr_core.cluster.status import read_status, status_line, worker_table
 
     figures = read_status(Output(directory))
-    if json:
-        print_json(figures.document())
-        return OK
-    console.print(status_line(figures), markup=False)
-    if figures.workers:
-        console.print(worker_table(figures))
-    console.print("complete" if figures.complete else "not complete")
+    workers = [worker_table(figures)] if figures.workers else []
+    ended = "complete" if figures.complete else "not complete"
+    print_answer(console, json, figures.document(), status_line(figures), *workers, ended)
     return OK
+
+
+# --- two outputs compared -------------------------------------------------------------------------
+
+
+def compare_outputs(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> Compared:
+    """Compare two outputs; the worst pages are a run of the history at `record_in`.
+
+    Raises DsocrError, Cancelled.
+    """
+    from dsocr_core.cluster import compare
+    from dsocr_core.cluster.output import Output
+
+    output_a, output_b = (Output(absolute(name)) for name in chosen.images)
+    out = absolute(chosen.out) if chosen.out else None
+    differing = compare.settings_that_differ(output_a, output_b)
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    # Ctrl-C is for the command, and a terminal sends it to all.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, signal.signal, ignore)
+    status = SafeConsole(stderr=True).status("comparing")
+    with stopped_by_interrupt() as cancel, pool as executor, status:
+
+        def show(so_far: ComparedOutputs) -> None:
+            status.update(f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity")
+
+        into = f"{out}/{compare.FILES}" if out else None
+        compared = compare.compare_outputs(
+            output_a, output_b, settings.tolerance, executor, into, show, cancel
+        )
+    run_id = None
+    if record_in is not None:
+        a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
+        both = replace(
+            a, a=a.a or a.engine, b=b.a or b.engine, history=record_in, tolerance=settings.tolerance
+        )
+        run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
+    recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
+    report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
+    return Compared(report, [run_id] if run_id else [], [f"written to {out}"] if out else [], recorded)
+
+
+def _listed(
+    compared: ComparedOutputs, differing: Sequence[str], names: Sequence[str], run_id: str | None
+) -> Listed:
+    """Outcome of two outputs, as it is printed."""
+    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+
+    figures = ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
+    values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
+        "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+        "character_error_rate": compared.error_rate,
+        "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
+        "settings_that_differ": list(differing),
+        "run_id": run_id,
+    }  # fmt: skip
+    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
+    for row in compared.worst[:SHOWN]:
+        boxes = {side: row[f"boxes_{side}"] for side in SIDES}
+        table.add_row(Name(row["page"]), *parity_cells(dict(row, boxes=boxes, margins=None, causes=[])))
+    shown: list[RenderableType] = [table, PARITY_WORDS] if compared.worst else []
+    if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
+        shown.append(f"... and {more:,} more pages that are not identical, none of them worse")
+    shown.append(f"A: {names[0]}   B, the reference: {names[1]}")
+    shown += [f"settings differ: {words}" for words in differing]
+    counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+    shown.append(f"{compared.pages:,} pages: {', '.join(counts)}")
+    if compared.tokens_known:
+        shown.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+    if compared.error_rate is not None:
+        shown.append(f"mean CER: {compared.error_rate:.3%}")
+    alone = {"A alone": compared.only_a, "B alone": compared.only_b, "neither": compared.neither}
+    shown += [f"{count:,} pages are read by {side}: not compared" for side, count in alone.items() if count]
+    return Listed(values, shown)

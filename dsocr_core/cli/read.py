@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.sanitise import json_line
-from dsocr_core.cli.why import print_answer
+from dsocr_core.cli.why import shown
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
 
@@ -92,9 +92,7 @@ class Compared:
             self.report.write_json(sys.stdout)
         else:
             self.report.print(console)
-            if self.why is not None:
-                print_answer(self.why, console)
-            for line in (*self.lines, *self.recorded):
+            for line in (*(shown(self.why) if self.why else ()), *self.lines, *self.recorded):
                 console.print(line, markup=False)
         return FAILED if self.report.failed else OK
 

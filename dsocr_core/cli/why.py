@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from json import dumps
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.formatting import shortened
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from dsocr_core.page.documents import Page, Pages
     from dsocr_core.review.review import Review
     from dsocr_core.trace.why.match import Other
-    from dsocr_core.trace.why.run import Answer, PageAnswer
+    from dsocr_core.trace.why.run import Answer
 
 _SHOWN = 40
 """Characters of a fact in the table; --json has all of them."""
@@ -60,32 +62,27 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
         )
 
 
-def print_answer(answer: Answer, console: Console) -> None:
+def shown(answer: Answer) -> Iterator[RenderableType]:
     """Each page's facts and what was tried, then the conclusion."""
     for page in answer.pages:
-        _print_page(page, console)
-    console.print(answer.sentence, markup=False, style="bold")
-
-
-def _print_page(page: PageAnswer, console: Console) -> None:
-    finding = page.finding
-    facts = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
-    for line in page.facts:
-        facts.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
-    console.print(facts)
-    if finding.trials:
-        tried = Table("cause", "agrees", "CER", "s", title="tried", title_justify="left")
-        for trial in finding.trials:
-            match = trial.match
-            agrees = "exactly" if match.exact else f"{match.agreed} of {match.of}"
-            tried.add_row(trial.words, agrees, f"{match.error_rate:.1%}", f"{trial.seconds:.1f}")
-        console.print(tried)
-    for each in finding.exclusions:
-        console.print(f"excluded: {each.hypothesis.words}: {each.why}", markup=False)
-    if finding.also:
-        console.print(f"this page cannot tell it from: {'; '.join(finding.also)}", markup=False)
-    if finding.sentence:
-        console.print(f"{page.name}: {finding.sentence}", markup=False)
+        finding = page.finding
+        facts = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
+        for line in page.facts:
+            facts.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
+        yield facts
+        if finding.trials:
+            tried = Table("cause", "agrees", "CER", "s", title="tried", title_justify="left")
+            for trial in finding.trials:
+                match = trial.match
+                agrees = "exactly" if match.exact else f"{match.agreed} of {match.of}"
+                tried.add_row(trial.words, agrees, f"{match.error_rate:.1%}", f"{trial.seconds:.1f}")
+            yield tried
+        yield from (f"excluded: {each.hypothesis.words}: {each.why}" for each in finding.exclusions)
+        if finding.also:
+            yield f"this page cannot tell it from: {'; '.join(finding.also)}"
+        if finding.sentence:
+            yield f"{page.name}: {finding.sentence}"
+    yield Text(answer.sentence, style="bold")
 
 
 def _fact(value: str | None) -> str:

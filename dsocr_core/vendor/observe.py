@@ -10,7 +10,6 @@ import hashlib
 import math
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,8 +19,8 @@ import torch
 from dsocr_core.models.family import MODELS, all_stages
 from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
-STAGE_MODULES = {stage.name: stage.module for spec in MODELS.values() for stage in spec.vision}
-"""Stage name -> attribute of the inner model, published names; a model lacks those of others."""
+_STAGE_MODULES = {(stage.name, stage.module) for spec in MODELS.values() for stage in spec.vision}
+"""Stages and their attributes of the inner model, published names; a model lacks those of others."""
 
 TEXT_INTERVAL_S = 0.05
 
@@ -40,8 +39,7 @@ class StageTimes:
 
     def __init__(self, device: torch.device, send: Callable[[str, float | None], None]) -> None:
         self._on_gpu, self._send = device.type == "cuda", send
-        self._milliseconds: dict[str, float] = {}
-        self._calls: Counter[str] = Counter()
+        self._rows: dict[str, dict[str, Any]] = {}
         self._begun: dict[str, Any] = {}
         self._ended: list[tuple[str, Any, Any, int]] = []
 
@@ -72,17 +70,14 @@ class StageTimes:
 
     def add(self, stage: str, milliseconds: float, calls: int = 1) -> None:
         """Add a stage of the host."""
-        self._milliseconds[stage] = self._milliseconds.get(stage, 0.0) + milliseconds
-        self._calls[stage] += calls
+        row = self._rows.setdefault(stage, {"stage": stage, "milliseconds": 0.0, "calls": 0})
+        row["milliseconds"] += milliseconds
+        row["calls"] += calls
         self._send(stage, milliseconds)
 
     def rows(self) -> list[dict[str, Any]]:
         """Timings of a result, in the order of the stages."""
-        return [
-            {"stage": stage, "milliseconds": self._milliseconds[stage], "calls": self._calls[stage]}
-            for stage in all_stages()
-            if stage in self._milliseconds
-        ]
+        return [self._rows[stage] for stage in all_stages() if stage in self._rows]
 
 
 class Observation:
@@ -113,18 +108,14 @@ class Observation:
         generate, encode = model.generate, tokenizer.encode
         model.generate = lambda *args, **kwargs: self._generate(generate, tokenizer, args, kwargs)
         tokenizer.encode = lambda *args, **kwargs: self._encode(encode, args, kwargs)
-        handles = [
-            handle
-            for stage, name in STAGE_MODULES.items()
-            if (module := getattr(getattr(model, "model", None), name, None)) is not None
-            for handle in self._hooks(module, stage)
-        ]
+        stages = (
+            (stage, getattr(getattr(model, "model", None), name, None)) for stage, name in _STAGE_MODULES
+        )
+        watched = [(module, stage) for stage, module in stages if module is not None]
+        handles = [handle for module, stage in watched for handle in self._stage_hooks(module, stage)]
         if self.request.count_flops:
-            handles += self._counts(model, "forward")
-        handles += [
-            model.register_forward_pre_hook(self._forward_begins),
-            model.register_forward_hook(self._forward_ended),
-        ]
+            handles += [handle for of in (*watched, (model, "forward")) for handle in self._count_hooks(*of)]
+        handles += _hooks(model, self._forward_begins, self._forward_ended)
         self._infer_began = time.perf_counter()
         self._announce("preprocess")
         try:
@@ -200,7 +191,7 @@ class Observation:
         wanted, ngram = self.request.max_new_tokens, self.request.ngram_size
         if wanted is not None and wanted < most_new_tokens(prompt, kwargs):
             self.overridden.append(limit_new_tokens(prompt, kwargs, wanted))
-        if ngram is not None and ngram != kwargs.get("no_repeat_ngram_size", 0):
+        if ngram not in (None, kwargs.get("no_repeat_ngram_size", 0)):
             kwargs["no_repeat_ngram_size"] = ngram
             self.overridden.append("no_repeat_ngram_size")
 
@@ -213,35 +204,28 @@ class Observation:
 
     # --- hooks ----------------------------------------------------------------------------------
 
-    def _hooks(self, module: torch.nn.Module, stage: str) -> list[Any]:
-        def begins(_module: Any, _inputs: Any) -> None:
+    def _stage_hooks(self, module: torch.nn.Module, stage: str) -> list[Any]:
+        def begins() -> None:
             self._check()
             self.times.begin(stage)
 
-        def ended(_module: Any, _inputs: Any, _output: Any) -> None:
-            self.times.end(stage)
+        return _hooks(module, begins, lambda: self.times.end(stage))
 
-        counts = self._counts(module, stage) if self.request.count_flops else []
-        return [module.register_forward_pre_hook(begins), module.register_forward_hook(ended), *counts]
-
-    def _counts(self, module: torch.nn.Module, name: str) -> list[Any]:
+    def _count_hooks(self, module: torch.nn.Module, name: str) -> list[Any]:
         """Hooks that note the FLOPs of each call of the module."""
         starts: list[int] = []
 
-        def begins(_module: Any, _inputs: Any) -> None:
-            starts.append(self.counter.get_total_flops())
-
-        def ended(_module: Any, _inputs: Any, _output: Any) -> None:
+        def ended() -> None:
             self.flops.setdefault(name, []).append(self.counter.get_total_flops() - starts.pop())
 
-        return [module.register_forward_pre_hook(begins), module.register_forward_hook(ended)]
+        return _hooks(module, lambda: starts.append(self.counter.get_total_flops()), ended)
 
-    def _forward_begins(self, _module: Any, _inputs: Any) -> None:
+    def _forward_begins(self) -> None:
         self._check()
         if self.forwards == 0:
             self.times.begin("prefill")
 
-    def _forward_ended(self, _module: Any, _inputs: Any, _output: Any) -> None:
+    def _forward_ended(self) -> None:
         self.forwards += 1
         if self.forwards == 1:
             self.times.end("prefill")
@@ -259,6 +243,12 @@ class Observation:
     def _announce(self, stage: str) -> None:
         """Say that a stage of the host has begun."""
         self.send(StageProgress(self.request.number, stage, None))
+
+
+def _hooks(module: torch.nn.Module, begins: Callable[[], None], ended: Callable[[], None]) -> list[Any]:
+    """Handles of hooks before and after each call of a module."""
+    before = module.register_forward_pre_hook(lambda _module, _inputs: begins())
+    return [before, module.register_forward_hook(lambda _module, _inputs, _output: ended())]
 
 
 class StreamTap:
@@ -401,10 +391,8 @@ def bf16_sha256(tensor: torch.Tensor) -> str:
 
 def rotary_dtype(model: Any) -> str:
     """Dtype that the rotary inverse frequencies were rounded to; empty when they are not found."""
-    for name, buffer in model.named_buffers():
-        if name.endswith("inv_freq"):
-            return short_name(buffer.dtype)
-    return ""
+    buffers = (short_name(each.dtype) for name, each in model.named_buffers() if name.endswith("inv_freq"))
+    return next(buffers, "")
 
 
 def short_name(dtype: torch.dtype) -> str:

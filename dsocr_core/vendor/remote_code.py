@@ -62,12 +62,13 @@ def remote_code(directory: Path) -> RemoteCode:
     Raises RemoteCodeNotAllowed for what leads out of it.
     """
     directory = directory.resolve()
+    found = sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED)
+    if len(found) > MOST_FILES:
+        raise RemoteCodeNotAllowed(
+            f"{directory}: more than {MOST_FILES} Python and JSON files; that is no checkpoint"
+        )
     files: dict[str, str] = {}
-    for file in sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED):
-        if len(files) == MOST_FILES:
-            raise RemoteCodeNotAllowed(
-                f"{directory}: more than {MOST_FILES} Python and JSON files; that is no checkpoint"
-            )
+    for file in found:
         content = _read(file, directory)
         _check_names(directory, file.name, content)
         files[file.name] = hashlib.sha256(content).hexdigest()
@@ -76,24 +77,23 @@ def remote_code(directory: Path) -> RemoteCode:
 
 def _read(file: Path, directory: Path) -> bytes:
     """Read a regular file of the directory. Raises RemoteCodeNotAllowed."""
-    name = name_text(file.name)
-    try:
-        place = file.resolve()
-    except (OSError, RuntimeError) as error:  # links in a circle
-        raise RemoteCodeNotAllowed(f"{directory}: {name}: cannot be read; its code is not run") from error
+    where = f"{directory}: {name_text(file.name)}"
     # A Hugging Face cache has NAME/snapshots/REVISION/config.json -> ../../blobs/HASH.
     blobs = directory.parent.parent / "blobs" if directory.parent.name == "snapshots" else directory
     own = (directory, blobs, EMBEDDED_CHECKPOINT)  # the last comes with the project, which trusts it
-    if not any(place.is_relative_to(folder) for folder in own):
-        raise RemoteCodeNotAllowed(
-            f"{directory}: {name} is a link out of the directory; copy the checkpoint with its files"
-        )
     try:
+        place = file.resolve()
+        if not any(place.is_relative_to(folder) for folder in own):
+            raise RemoteCodeNotAllowed(
+                f"{where} is a link out of the directory; copy the checkpoint with its files"
+            )
         return read_bytes(file, FILE_BYTES, follow_links=True)
     except InvalidFile as error:
         if str(error) == "empty":
             return b""
-        raise RemoteCodeNotAllowed(f"{directory}: {name}: {error}; its code is not run") from error
+        raise RemoteCodeNotAllowed(f"{where}: {error}; its code is not run") from error
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise RemoteCodeNotAllowed(f"{where}: cannot be read; its code is not run") from error
 
 
 def _check_names(directory: Path, name: str, content: bytes) -> None:
@@ -105,20 +105,17 @@ def _check_names(directory: Path, name: str, content: bytes) -> None:
         )
     if not name.endswith(".json") or name in _WORDS_ONLY or name.endswith(".index.json"):
         return
+    where, end = f"{directory}: {name_text(name)}", "its code is not run"
     try:
         config = parse_value(content, any_number=True)
     except InvalidFile as error:
-        raise RemoteCodeNotAllowed(f"{directory}: {name_text(name)}: {error}; its code is not run") from error
+        raise RemoteCodeNotAllowed(f"{where}: {error}; {end}") from error
     for key, reference in _references(config):
         if key != "auto_map":
-            raise RemoteCodeNotAllowed(
-                f"{directory}: {name_text(name)}: {key} names another file to load; its code is not run"
-            )
+            raise RemoteCodeNotAllowed(f"{where}: {key} names another file to load; {end}")
         if not (isinstance(reference, str) and _REFERENCE.fullmatch(reference)):
-            raise RemoteCodeNotAllowed(
-                f"{directory}: {name_text(name)}: auto_map names '{name_text(str(reference))[:100]}', which "
-                "is not a class of the directory's own files; its code is not run"
-            )
+            words = f"auto_map names '{name_text(str(reference))[:100]}', which is not a class of the"
+            raise RemoteCodeNotAllowed(f"{where}: {words} directory's own files; {end}")
 
 
 def _references(config: Any) -> Iterator[tuple[str, Any]]:
@@ -149,22 +146,22 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
     """
     code = remote_code(checkpoint)
     names, digests = _permissions(allowed, code.directory)
-    again = f"--vendor.trust-remote-code+={code.permission}"
-    if not names and code.digest not in digests:
-        changed = "has changed since it was allowed" if digests else "has not been allowed to run"
-        raise RemoteCodeNotAllowed(
-            f"{code.directory}: its own code {changed} ({_listed(code.files)}); read it, then give {again} "
-            "or confirm the switch in the app"
-        )
     known = _recorded(record)
     before = known.get(str(code.directory))
-    if code.digest not in digests and before is not None and before != code.files:
-        differing = sorted({name for name, _ in set(before.items()) ^ set(code.files.items())})
-        now = _listed({name: code.files.get(name, "gone") for name in differing})
-        raise RemoteCodeNotAllowed(
-            f"{code.directory}: its own code has changed since it was allowed ({now}); "
-            f"read it, then give {again}"
-        )
+    if code.digest not in digests:
+        changed = "has changed since it was allowed"
+        problem, files = None, {}
+        if not names:
+            problem, files = changed if digests else "has not been allowed to run", code.files
+        elif before is not None and before != code.files:
+            differing = {name for name, _ in set(before.items()) ^ set(code.files.items())}
+            problem, files = changed, {name: code.files.get(name, "gone") for name in differing}
+        if problem is not None:
+            again = f"--vendor.trust-remote-code+={code.permission}"
+            raise RemoteCodeNotAllowed(
+                f"{code.directory}: its own code {problem} ({_listed(files)}); read it, then give {again} "
+                "or confirm the switch in the app"
+            )
     if record is not None and before != code.files:
         _write(record, known | {str(code.directory): code.files})
     return code
@@ -188,10 +185,8 @@ def _listed(files: dict[str, str]) -> str:
 
 
 def _recorded(record: Path | None) -> dict[str, dict[str, str]]:
-    if record is None:
-        return {}
     try:
-        found = parse_json(read_bytes(record, RECORD_BYTES))
+        found = {} if record is None else parse_json(read_bytes(record, RECORD_BYTES))
     except Missing:
         return {}
     except InvalidFile as error:

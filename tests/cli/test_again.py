@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dsocr_core.base.console import BAD_USAGE, FAILED
-from dsocr_core.cli.again import batch_of
+from dsocr_core.cli.compare_runs import batch_of
 from dsocr_core.cli.main import main
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History

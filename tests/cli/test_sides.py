@@ -6,7 +6,7 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import parse
-from dsocr_core.cli.sides import choice_of, joined_sides
+from dsocr_core.cli.options import choice_of, joined_sides
 
 
 def test_settings_go_into_the_backend_before_them() -> None:

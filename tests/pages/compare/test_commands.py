@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import parse
-from dsocr_core.cli.options import settings_of
-from dsocr_core.cli.sides import choice_of
+from dsocr_core.cli.options import choice_of, settings_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.record import RunRecord
