@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,13 +95,10 @@ def gate(
 
 def share_of(text: str) -> float:
     """A share from "3%" or "3". Raises SettingsError."""
-    try:
-        found = float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1:
-        raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
-    return found
+    with suppress(ValueError):
+        if 0 < (found := float(text.strip().removesuffix("%")) / 100) < 1:
+            return found
+    raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
 
 
 def _work(settings: Settings, chosen: WorkOptions) -> Work:

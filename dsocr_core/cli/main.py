@@ -64,7 +64,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 def build_parser(first: str = "", second: str = "") -> Parser:
     """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
 
-    What is no command leaves all of them, so that help and errors name them.
+    Where they name none it has all of them, so that help and errors name them.
     """
     words = "Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs."
     parser = Parser(prog="dsocr", description=words)
@@ -104,12 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [each for each in given if each != "--debug"]
     console = SafeConsole(stderr="--json" in given)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
+        words = [each for each in given if each != "--debug"]
         command, chosen = parse(words)
         console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
         if not console.is_terminal:
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(console, str(stop) or "cancelled")
         return FAILED
     except BrokenPipeError:  # the reader of stdout has gone: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_stdout()
         return FAILED
     except Exception as error:  # noqa: BLE001 - the one handler: no error leaves as a traceback
         if "--debug" in given:
@@ -129,9 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             print_error(console, _words(error, given))
         except OSError:  # stdout is a full disk
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _close_stdout()
             print_error(SafeConsole(stderr=True), _words(error, given))
         return BAD_USAGE
+
+
+def _close_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _words(error: Exception, given: Sequence[str]) -> str:

@@ -45,9 +45,9 @@ class Job:
         values = json.loads(json.dumps(asdict(settings)))
         return cls(values, inputs, shard_pages, checkpoint_fingerprint(settings.checkpoint), code_version())
 
-    def document(self, command: str | None = None) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """The `run.json` of its output: the record of a run, and what decides its pages."""
-        return self.record(command).to_json() | self._decides()
+        return self.record().to_json() | self._decides()
 
     def record(self, command: str | None = None, notes: str | None = None) -> RunRecord:
         settings = settings_of(self.settings)

@@ -45,12 +45,11 @@ _PLAN = pa.schema(
 class Output(ShardedRun):
     """Reads and writes an output. Raises StorageError where the store is at fault."""
 
-    def begin(self, job: Job, command: str | None = None) -> bool:
+    def begin(self, job: Job) -> bool:
         """Make it the job's; True when it was already. Raises OtherJob for another job's, OutputError."""
-        if self.document(RUN) is None:
-            content = json_bytes(job.document(command), indent=1) + b"\n"
-            if self.store.put_new(RUN, content):
-                return False
+        content = json_bytes(job.document(), indent=1) + b"\n"
+        if self.document(RUN) is None and self.store.put_new(RUN, content):
+            return False
         job.check(self.run(), self.store.location)
         return True
 

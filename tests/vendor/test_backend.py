@@ -34,12 +34,7 @@ from dsocr_core.reading.records import (
 )
 from dsocr_core.runs.shapes import Shape
 from dsocr_core.vendor.backend import VendorBackend
-from dsocr_core.vendor.errors import (
-    RemoteCodeNotAllowed,
-    VendorCrashed,
-    VendorError,
-    VendorFailed,
-)
+from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorCrashed, VendorError, VendorFailed
 from tests.support.paths import ROOT
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 

@@ -14,6 +14,7 @@ import torch
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.taps.files import Dump
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.run import compare_dumps
@@ -139,6 +140,23 @@ def test_a_ring_that_has_turned_is_equal_tap_by_tap(tmp_path: Path, interpreter:
     keys = [a.tensor(call, "decoder.layer2.keys") for call in range(1, 21)]
     assert all(key.shape[0] == 1 for key in keys)
     assert len({key.numpy(force=True).tobytes() for key in map(torch.Tensor.float, keys)}) == 20
+
+
+def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(
+    tmp_path: Path, interpreter: Path
+) -> None:
+    directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited")
+    pages = [noise_page(tmp_path, 300 + 50 * number, 400) for number in range(3)]
+    request = Settings(checkpoint=str(directory)).request(pages[0], more=tuple(pages[1:]))
+    request = replace(request, max_new_tokens=24)
+    with open_backends(directory, "cpu", "float32", interpreter) as (ours, vendor):
+        a, b = ours.recognize(request), vendor.recognize(request)
+    report = compare_results(a, b)
+    assert len(a.required_inputs.prompt_ids) > 3 * 273 and len(a.required_tokens) > 16
+    assert (report.verdict, report.tokens_equal, report.input_parity) == ("identical", True, True), (
+        report.reasons
+    )
+    assert a.sizes == b.sizes == ((300, 400), (350, 400), (400, 400))
 
 
 def test_the_configs_values_are_put_back_when_infer_is_left(tmp_path: Path) -> None:
