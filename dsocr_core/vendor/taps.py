@@ -58,7 +58,10 @@ class TracedInfer:
     def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
         """Tap the model inside the block, which ends where `generate` does."""
         request = self.request
-        about = about | described(model)
+        about = about | {
+            "backend": "vendor", "dtype": short_name(model.dtype), "rotary_dtype": rotary_dtype(model),
+            "attention": str(model.config._attn_implementation),
+        }  # fmt: skip
         self._recorder = recorder = Recorder(Path(request.directory), about, request.only, self._check)
         taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
         generate = model.generate
@@ -105,13 +108,3 @@ class TracedInfer:
     def _check(self) -> None:
         if self._stopped():
             raise StoppedByCaller
-
-
-def described(model: Any) -> dict[str, Any]:
-    """List what a dump says of the model that made it."""
-    return {
-        "backend": "vendor",
-        "dtype": short_name(model.dtype),
-        "attention": str(model.config._attn_implementation),
-        "rotary_dtype": rotary_dtype(model),
-    }

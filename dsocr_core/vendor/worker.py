@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,14 +57,11 @@ def main() -> int:
 
 
 def take_channels() -> tuple[BinaryIO, BinaryIO]:
-    """Private copies of stdin and stdout; 0 becomes empty and 1 becomes stderr for everybody else."""
-    commands = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    """Private copies of stdin and stdout; 0 becomes empty and 1 becomes stderr for everything else."""
+    channels = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    return commands, answers
+    return channels
 
 
 class Worker:
@@ -97,20 +94,17 @@ class Worker:
     def serve(self) -> None:
         while True:
             request = self._requests.get()
-            number = 0 if isinstance(request, Load) else request.number
             try:
-                answer = self._answer(request)
+                if isinstance(request, Load):
+                    answer = self.load(request)
+                elif self._model is None:
+                    raise RuntimeError("no checkpoint is loaded")
+                else:
+                    answer = self.trace(request) if isinstance(request, Trace) else self.recognize(request)
             except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
                 traceback.print_exc()
-                answer = failure(number, error, self._model)
+                answer = failure(getattr(request, "number", 0), error, self._model)
             self.send(answer)
-
-    def _answer(self, request: Load | Recognize | Trace) -> Message:
-        if isinstance(request, Load):
-            return self.load(request)
-        if self._model is None:
-            raise RuntimeError("no checkpoint is loaded")
-        return self.trace(request) if isinstance(request, Trace) else self.recognize(request)
 
     def send(self, message: Message) -> None:
         line = encode(message)
@@ -141,23 +135,19 @@ class Worker:
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
             model = transformers.AutoModel.from_pretrained(
-                directory,
-                torch_dtype=dtype,
-                _attn_implementation=request.attention,
-                trust_remote_code=True,
-                use_safetensors=True,
-            )
+                directory, torch_dtype=dtype, _attn_implementation=request.attention,
+                trust_remote_code=True, use_safetensors=True,
+            )  # fmt: skip
         except Exception as error:
             lacks = isinstance(error, ImportError) and (error.name or "").startswith("transformers.")
-            if lacks or (too_new(transformers.__version__) and not is_out_of_memory(error)):
+            too_new = int(transformers.__version__.partition(".")[0]) >= 5  # than any published code
+            if lacks or (too_new and not is_out_of_memory(error)):
                 raise unsuited(row, described(error)) from error
             raise
-        published = [
-            module
-            for name, module in list(sys.modules.items())
-            if name.startswith("transformers_modules.") and name not in before
+        new = [
+            name for name in sys.modules if name.startswith("transformers_modules.") and name not in before
         ]
-        check_modules(published, request.code)
+        check_modules([sys.modules[name] for name in new], request.code)
         if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
         asked = torch.device(request.device)
@@ -170,13 +160,9 @@ class Worker:
         if row.published.masks_encoder and (problem := mask_problem(model)) is not None:
             raise unsuited(row, problem)
         self._model, device = model, model.device
-        self._environment = {
-            "device": str(device),
-            "device_name": device_name(device),
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "transformers": str(transformers.__version__),
-        }
+        versions = {"torch": str(torch.__version__), "transformers": str(transformers.__version__)}
+        of_device = {"device": str(device), "device_name": device_name(device)}
+        self._environment = {**of_device, "python": platform.python_version(), **versions}
         return Loaded()
 
     def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
@@ -189,14 +175,16 @@ class Worker:
         return str(target)
 
     def recognize(self, request: Recognize) -> Message:
+        from dsocr_core.models.flop_counter import counting
         from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
         more = dict(self._environment)
-        with (
-            observation.attached(self._model, self._tokenizer), self._config_kept(),
-            self._counting(request) as observation.counter,
-        ):  # fmt: skip
+        # On a CPU torch's fused attention has no formula; on a GPU its kernels have one.
+        fused = self._model.device.type == "cuda"
+        counter = counting(fused=fused) if request.count_flops else nullcontext()
+        attached = observation.attached(self._model, self._tokenizer)
+        with attached, self._config_kept(), counter as observation.counter:
             try:
                 self._infer(request)
             except Exception as error:
@@ -222,13 +210,6 @@ class Worker:
         else:
             self._model.infer(self._tokenizer, image_file=request.images[0], **arguments)
 
-    def _counting(self, request: Recognize) -> AbstractContextManager[Any]:
-        """torch's counter where FLOPs are asked for."""
-        from dsocr_core.models.flop_counter import counting
-
-        # On a CPU torch's fused attention has no formula; on a GPU its kernels have one.
-        return counting(fused=self._model.device.type == "cuda") if request.count_flops else nullcontext()
-
     @contextmanager
     def _config_kept(self) -> Iterator[None]:
         """Put the config's values back at the end: `infer` changes some, and may be left early."""
@@ -251,17 +232,15 @@ class Worker:
 
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
-    """Say what to tell of an exception. After a CUDA error the process is not to be trusted any more."""
+    """The message of an exception. After a CUDA error the process is not to be trusted any more."""
     from dsocr_core.vendor.observe import StoppedByCaller
 
     if isinstance(error, StoppedByCaller):
         return Failure(number, "cancelled", "cancelled", True)
     if isinstance(error, DsocrError):
         return Failure(number, "refused", str(error), model is not None)
-    message = described(error)
-    if is_out_of_memory(error):
-        return Failure(number, "out_of_memory", message, False)
-    return Failure(number, "failed", message, model is not None and not is_fatal(error, model))
+    kind = "out_of_memory" if is_out_of_memory(error) else "failed"
+    return Failure(number, kind, described(error), model is not None and not is_fatal(error, model))
 
 
 def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
@@ -272,11 +251,6 @@ def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
         f"{problem} (transformers {transformers.__version__}); give --vendor.interpreter an environment with "
         f"transformers {row.published.transformers}"
     )
-
-
-def too_new(version: str) -> bool:
-    """Tell whether no published code is written for that version of transformers."""
-    return int(version.partition(".")[0]) >= 5
 
 
 def described(error: BaseException) -> str:
