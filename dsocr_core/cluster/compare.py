@@ -152,12 +152,10 @@ def _badness(row: Row) -> tuple[int, float, int]:
     return _RANK[row["verdict"]], -(row["character_error_rate"] or 0.0), row["number"]
 
 
-def _pairs(a: Output, b: Output) -> Iterator[list[Marker | None]]:
+def _pairs(a: Output, b: Output) -> list[tuple[Marker | None, Marker | None]]:
     """By index the markers of both, None where a side has not read the shard."""
-    names = [{int(shard[:9]): name for shard, name in each.marker_names().items()} for each in (a, b)]
-    for index in sorted(names[0].keys() | names[1].keys()):
-        both = zip((a, b), names, strict=True)
-        yield [of.marker(of_names[index]) if index in of_names else None for of, of_names in both]
+    of_a, of_b = ({of.index: of for of in each.markers(each.marker_names().values())} for each in (a, b))
+    return [(of_a.get(index), of_b.get(index)) for index in sorted({*of_a, *of_b})]
 
 
 def compare_outputs(

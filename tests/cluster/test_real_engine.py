@@ -12,10 +12,9 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.output import Output
-from tests.support.cluster_runs import readings
-from tests.support.paths import ROOT
+from tests.support.cluster_runs import readings, sorted_markers
+from tests.support.paths import SAMPLES
 
-SAMPLES = ROOT / "data" / "samples"
 OPTIONS = ("--preset", "tiny", "--infer.max-new-tokens", "6", "--device", "cpu", "--history", "")
 
 
@@ -30,17 +29,9 @@ def make_pages(folder: Path, count: int) -> None:
 
 def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, str]:
     """The hash of each shard's results."""
-    command = ["run", str(folder), "--cluster", "local", "--workers", str(workers), "--out", str(out)]
-    assert main([*command, "--shard-pages", str(shard_pages), *OPTIONS]) == 0
-    output = Output(str(out))
-    return {marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())}
-
-
-def alone(folder: Path, out: Path) -> dict[str, str]:
-    """Texts by file name, as `run` reads them in this process."""
-    assert main(["run", str(folder), "--out", str(out), *OPTIONS]) == 0
-    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
-    return {line["source"]: line["text_raw"] for line in lines}
+    cluster = ("--cluster", "local", "--workers", str(workers), "--shard-pages", str(shard_pages))
+    assert main(["run", str(folder), "--out", str(out), *cluster, *OPTIONS]) == 0
+    return {marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))}
 
 
 @pytest.mark.timeout(3600)
@@ -62,5 +53,6 @@ def test_any_number_of_workers_writes_the_same_bytes(
     assert all(result is not None and result.new_tokens == 6 and result.inputs for result in found)
     if pages < 100:  # and the texts that one process without a cluster has
         texts = {result.request.image.name: result.text_raw for result in found if result is not None}
-        assert texts == alone(tmp_path / "pages", tmp_path / "run")
-        assert len(set(texts.values())) > 1
+        assert main(["run", str(tmp_path / "pages"), "--out", str(tmp_path / "run"), *OPTIONS]) == 0
+        lines = map(json.loads, (tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
+        assert texts == {line["source"]: line["text_raw"] for line in lines} and len(set(texts.values())) > 1
