@@ -22,8 +22,8 @@ from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpo
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.drafts.given import WORTH_IT, Given
 from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.page import PreparedPage
-from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.devices import Gpu, current

@@ -21,9 +21,8 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
-from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, token_limit
+from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reason, token_limit
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
-from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
 from dsocr_core.models.blocks.attention import attention_core
@@ -35,6 +34,7 @@ from dsocr_core.page.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.page.tokenizer import StreamDecoder
 from dsocr_core.reading.markup import parse
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import (
     CancelToken,
     FinishReason,
@@ -88,6 +88,15 @@ class EngineOptions:
     """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
 
+@dataclass(frozen=True)
+class Prefilled:
+    """A page after its prefill, until the engine's next one. `logits` (V,) float32 follow the prompt."""
+
+    page: PageInputs
+    sequence: Sequence
+    logits: Tensor
+
+
 class Engine:
     """One page through the stages. Not safe for concurrent use: hold the device's lock.
 
@@ -99,7 +108,8 @@ class Engine:
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         options = options or EngineOptions()
         self.checkpoint, self.options = checkpoint, options
-        self._marks = options.marks
+        self.marks = options.marks
+        """Marks that stages make in the next recognition."""
         model = checkpoint.model
         self._device_name = device_name(model.device)
         self.core = attention_core(options.attention, model.device, model.dtype)
@@ -109,19 +119,14 @@ class Engine:
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
 
-    @property
-    def marks(self) -> Marks:
-        """Marks that stages make in the next recognition."""
-        return self._marks
-
     @contextmanager
     def unmarked(self) -> Iterator[None]:
         """Stages inside the block record nothing: for a warm-up under a profiler."""
-        self._marks = Marks.NONE
+        self.marks = Marks.NONE
         try:
             yield
         finally:
-            self._marks = self.options.marks
+            self.marks = self.options.marks
 
     @property
     def end_token(self) -> int:
@@ -213,6 +218,31 @@ class Engine:
         reason = finish_reason(tokens, self.end_token)
         return self.result(page, tokens, reason, timer, sequence.best, self.draft_environment())
 
+    def prefilled(self, request: OcrRequest, cancel: CancelToken | None = None) -> Prefilled:
+        """Vision and prompt of a page, to be decoded several times. Raises DsocrError and Cancelled."""
+        timer = StageTimer(self.checkpoint.model.device, marks=Marks.NONE)
+        with self.modes():
+            page, pixels = self.take_in(request, None, timer)
+            sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
+            sequence.best = None
+            logits = self.prefill(page.prompt, pixels, sequence, timer, cancel).clone()
+        return Prefilled(page, sequence, logits)
+
+    @contextmanager
+    def decoding_again(self, held: Prefilled, request: OcrRequest, limit: int) -> Iterator[Iterator[int]]:
+        """The new tokens of a prefilled page under a request that differs in its n-gram rule alone.
+
+        The prompt's keys and values are never written again, so decoding starts from them as often as wanted.
+        Raises DsocrError when `limit` is more than the prefill made space for.
+        """
+        if limit > held.page.limit:
+            raise DsocrError(f"{limit} new tokens do not fit the {held.page.limit} of the prefill")
+        prompt = held.page.prompt.ids
+        held.sequence.cache.length = len(prompt)
+        sequence = replace(held.sequence, rule=NgramRule(self.ngram_policy(request), prompt))
+        with self.modes(), decode_threads(self.checkpoint.model):
+            yield self.tokens(sequence, prompt, held.logits, limit)
+
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
@@ -275,7 +305,23 @@ class Engine:
             limit = token_limit(request.required.max_new_tokens, len(prompt.ids), model.config.decoder)
         known = None if prepared is None else prepared.hashes
         hashes = Background(lambda: _view_hashes(views.on_host(), preset.base_size), known)
-        recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
+        side = views.global_view.shape[1]
+        recorded = ModelInputs(
+            prompt_ids=prompt.ids,
+            image_mask=prompt.mask,
+            grid=views.grid,
+            global_shape=(len(views.global_view), 3, side, side),
+            global_sha256="",
+            tiles_shape=_tiles_shape(views.tiles, views.tiles.shape[1], preset.base_size),
+            tiles_sha256="",
+            no_repeat_ngram_size=request.required.no_repeat_ngram_size,
+            max_new_tokens=limit,
+            attention=self.options.attention,
+            dtype=_dtype_name(model.dtype),
+            rotary_dtype=_dtype_name(self.rotary_dtype),
+            ngram_window=request.ngram_window,
+            ngram_whitelist=request.ngram_whitelist,
+        )
         sizes = (views.image_size, *views.more_sizes)
         return PageInputs(request, sizes, prompt, limit, recorded, hashes, known is not None), pixels
 
@@ -379,33 +425,6 @@ class Engine:
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         """Logits after the prompt, (V,); its (1, N, C) embeddings go through the language model."""
         return sequence.forward(self.checkpoint.model, embeddings)
-
-    def _record_inputs(
-        self,
-        prompt: PromptIds,
-        views: Views,
-        base_size: int,
-        request: OcrRequest,
-        limit: int,
-    ) -> ModelInputs:
-        """Without the hashes, which may not be there yet."""
-        side = views.global_view.shape[1]
-        return ModelInputs(
-            prompt_ids=prompt.ids,
-            image_mask=prompt.mask,
-            grid=views.grid,
-            global_shape=(len(views.global_view), 3, side, side),
-            global_sha256="",
-            tiles_shape=_tiles_shape(views.tiles, views.tiles.shape[1], base_size),
-            tiles_sha256="",
-            no_repeat_ngram_size=request.required.no_repeat_ngram_size,
-            max_new_tokens=limit,
-            attention=self.options.attention,
-            dtype=_dtype_name(self.checkpoint.model.dtype),
-            rotary_dtype=_dtype_name(self.rotary_dtype),
-            ngram_window=request.ngram_window,
-            ngram_whitelist=request.ngram_whitelist,
-        )
 
     def _environment(self) -> dict[str, str]:
         device = self.checkpoint.model.device

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from dsocr_core.engine.base import Engine
-from dsocr_core.engine.generate import Sequence, generate
-from dsocr_core.engine.sampling import BestTwo
+from dsocr_core.engine.generate import BestTwo, Sequence, generate
 from dsocr_core.reading.records import NgramPolicy
 
 

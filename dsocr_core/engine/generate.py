@@ -1,4 +1,4 @@
-"""Explicit prefill and decode; together the same tokens as one `generate`."""
+"""Explicit prefill and decode, greedy under an n-gram rule; together the same tokens as one `generate`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.read_ahead import choose_once
-from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, Unlimited
+from dsocr_core.reading.ngram_rule import NgramRule
+from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, TopTwo, Unlimited, top_two_steps
 
 NO_TOKEN = -1
 """An end token that never occurs."""
@@ -54,6 +54,43 @@ def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderC
             "choose a smaller preset"
         )
     return config.max_positions - prompt_tokens
+
+
+class BestTwo:
+    """The two best logits of every step, on the device until they are read: no step waits for them."""
+
+    def __init__(self) -> None:
+        self._ids: list[Tensor] = []
+        self._logits: list[Tensor] = []
+
+    def add(self, logits: Tensor, chosen: Tensor) -> None:
+        """A step's (V,) logits without the forbidden ones, and the token chosen of them, ()."""
+        place = chosen[None]  # (1,)
+        rest = logits.scatter(0, place, float("-inf")).max(dim=0, keepdim=True)
+        self._ids += [place, rest.indices]
+        self._logits += [logits.gather(0, place), rest.values]
+
+    def steps(self) -> tuple[TopTwo, ...]:
+        """One a step; copied to the host in two pieces."""
+        if not self._ids:
+            return ()
+        return top_two_steps(torch.cat(self._ids).tolist(), torch.cat(self._logits).tolist())
+
+
+def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:
+    """`best_allowed` on the host, which waits for it."""
+    return int(best_allowed(logits, banned, best))
+
+
+def best_allowed(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> Tensor:
+    """The best allowed token of (V,) float32 logits, (); the lowest id on a tie. `best` has the two best."""
+    if banned:
+        logits = logits.clone()
+        logits[list(banned)] = float("-inf")
+    chosen = logits.argmax()  # ()
+    if best is not None:
+        best.add(logits, chosen)
+    return chosen
 
 
 @dataclass

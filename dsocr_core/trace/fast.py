@@ -25,8 +25,7 @@ from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 from dsocr_core.engine.fast.weights import LayerWeights, pack
-from dsocr_core.engine.generate import NO_TOKEN
-from dsocr_core.engine.sampling import NgramRule, greedy
+from dsocr_core.engine.generate import NO_TOKEN, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
@@ -34,6 +33,7 @@ from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import Recorder
 from dsocr_core.models.taps.hooks import key_rows
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.trace.names import block_of, part_of, taps_of
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model

@@ -22,7 +22,7 @@ from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence as Decoding
-from dsocr_core.engine.sampling import greedy
+from dsocr_core.engine.generate import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.devices import device_name

@@ -15,7 +15,6 @@ import dsocr_core.engine.base as base
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine import stage_timer
-from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots
 from dsocr_core.engine.stage_timer import StageTimer
@@ -66,8 +65,8 @@ def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
     backend = EngineBackend(settings.spec("a"), settings, Opening(tmp_path))
     request = settings.request(SAMPLES / "01-letter.png")
     backend.read(request)
-    prefilled = prefill(backend.engine, request)
-    with decoding_again(backend.engine, prefilled, request, 2) as new:
+    prefilled = backend.engine.prefilled(request)
+    with backend.engine.decoding_again(prefilled, request, 2) as new:
         list(new)
     BatchReader(backend.engine, 1, kernels=PLAIN).read_all([request])
     bench._device(backend, bench.BenchPlan(settings))

@@ -9,9 +9,9 @@ import torch
 import dsocr_core.engine.generate as module
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.generate import UNBOUNDED_DECODE_CEILING, finish_reason, generate, token_limit
-from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED
 from tests.support.seeded_weights import tiny_config
 

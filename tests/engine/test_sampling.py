@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
+from dsocr_core.engine.generate import BestTwo, greedy
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy, TopTwo
 
 VOCABULARY = 4

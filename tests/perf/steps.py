@@ -102,7 +102,13 @@ class OneStep:
     def bytes_a_token(self) -> int:
         """Count weights, and the cache in the middle of the run."""
         position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
-        weights = self.weights.bytes_a_token(self.config.experts_per_token)
+        head, chosen = self.weights.rounded_head, self.config.experts_per_token
+        weights = self.weights.norm.nbytes + self.weights.embedding[0].nbytes
+        weights += head.rows.nbytes + head.scale.nbytes + head.reach.nbytes
+        for layer in self.weights.layers:
+            weights += layer.shared_bytes
+            if layer.experts is not None:
+                weights += layer.routed_bytes // len(layer.router) * chosen
         return weights + position * KvCache.positions(self.config, self.context, self.tokens // 2)
 
 

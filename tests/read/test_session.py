@@ -20,7 +20,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.base.specs import parse_backend
 from dsocr_core.base.uses import Closed
-from dsocr_core.engine.registry import ENGINES
+from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import PageCancelled, Session

@@ -46,7 +46,6 @@ from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
-from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.kernels.launch import TRITON, Kernels
@@ -55,6 +54,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED, CancelToken, NgramPolicy, OcrRequest, OcrResult
 
 log = logging.getLogger(__name__)
@@ -558,7 +558,7 @@ class _Run:
 
     def _load(self, work: Work) -> _Loaded | None:
         """A page with its views on the device; None for one that is reported instead, read or at fault."""
-        engine, reader = self.engine, self.reader
+        engine, reader, loaded = self.engine, self.reader, None
         with self._faults_of(work.key, work.request):
             timer = StageTimer(self.device, marks=engine.marks)
             with reader.beside_steps():
@@ -567,11 +567,12 @@ class _Run:
                 self._make_slots(page, pixels, timer)
             if self.slots is None or not self.slots.step.fits(len(page.prompt.ids), page.limit):
                 self._read_alone(work, page)
-                return None
-            draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
-            together = self._at_once(page, reader.slots)
-            return _Loaded(work, page, pixels, timer, engine.ngram_policy(work.request), draft, together)
-        return None
+            else:
+                draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
+                together = self._at_once(page, reader.slots)
+                ngram = engine.ngram_policy(work.request)
+                loaded = _Loaded(work, page, pixels, timer, ngram, draft, together)
+        return loaded
 
     def _make_slots(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
         def ready(step: BatchStep) -> None:

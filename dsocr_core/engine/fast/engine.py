@@ -13,6 +13,7 @@ from torch import Tensor
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import StageTimer
@@ -139,3 +140,7 @@ class FastEngine(Engine):
         logits = self._prompt_pass.forward(embeddings[0], keys, values, sequence.rotary, sequence.core)
         cache.advance(embeddings.shape[1])
         return logits
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (EagerEngine, FastEngine)}
+"""By name."""

@@ -104,13 +104,6 @@ class DecodeStep:
         """Tell whether so many positions fit, of which the cache holds `held`."""
         return positions <= self.positions and held <= self.cache.capacity
 
-    def places(self, first_new: int, end: int) -> list[int]:
-        """List the cache's places of what a token at position `end` sees before itself, in time."""
-        if not self.ring:
-            return list(range(end))
-        around = range(max(first_new, end - self.ring), end)
-        return [*range(first_new), *(first_new + (p - first_new) % self.ring for p in around)]
-
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
 

@@ -91,17 +91,6 @@ class DecoderWeights:
         """The only copy: V C bytes more."""
         return round_head(self.head)
 
-    def bytes_a_token(self, experts_per_token: int) -> int:
-        """Weights that one decoded token reads, of the head those in 8 bits. The cache comes on top."""
-        rounded = self.rounded_head
-        total = self.norm.nbytes + self.embedding[0].nbytes
-        total += rounded.rows.nbytes + rounded.scale.nbytes + rounded.reach.nbytes
-        for layer in self.layers:
-            total += layer.shared_bytes
-            if layer.experts is not None:
-                total += layer.routed_bytes // len(layer.router) * experts_per_token
-        return total
-
     def bytes_a_step(self) -> int:
         """Weights that a step of many sequences reads: all experts once. The caches come on top."""
         layers = sum(layer.shared_bytes + layer.routed_bytes for layer in self.layers)

@@ -9,12 +9,11 @@ import torch
 
 from dsocr_core.backends.on_device import shared_checkpoint
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.engine.again import Prefilled, decoding_again, prefill
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import Engine, EngineOptions, Prefilled
 from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.generate import finish_reason
-from dsocr_core.engine.registry import ENGINES
 from dsocr_core.page.documents import Page
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
@@ -89,7 +88,7 @@ class Reader:
         limit = min(limit or held.page.limit, held.page.limit)
         tokenizer, tokens, whole = engine.checkpoint.tokenizer, list[int](), True
 
-        with decoding_again(engine, held, attempt.request, limit) as new:
+        with engine.decoding_again(held, attempt.request, limit) as new:
             for token in new:
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
@@ -114,7 +113,7 @@ class Reader:
         if self._held is None or self._held[0] != key:
             self._held = None
             engine = self._engine(attempt.dtype, attempt.altered)
-            self._held = (key, engine, prefill(engine, request, cancel))
+            self._held = (key, engine, engine.prefilled(request, cancel))
             self.prefills += 1
         return self._held[1], self._held[2]
 

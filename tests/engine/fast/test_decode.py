@@ -12,12 +12,12 @@ from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
-from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
+from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.reference_step import assert_rounding_explains, step_errors
 from tests.support.small_decoder import FEW, small_model

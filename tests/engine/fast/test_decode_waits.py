@@ -11,9 +11,9 @@ import torch
 import dsocr_core.engine.fast.decode as decode_module
 from dsocr_core.engine.fast.decode import FastDecoder, GroupPipeline, StepGraph, Timestamp
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
-from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.reading.ngram_rule import NgramRule
 from tests.support.decoder_sizes import EMBEDDED
 
 PROMPT = (3, 9, 4, 7)

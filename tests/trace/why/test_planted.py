@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
-from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.spec import CELLS, ngram_hypothesis
@@ -60,9 +59,9 @@ def test_prefill_once_and_decode_again_is_what_the_engine_reads(page: Path) -> N
         wanted[each] = result.token_ids
         assert result.inputs is not None and result.inputs.ngram_window == each.ngram_window
     assert len(set(wanted.values())) == 2  # a window that is as long as the repetition changes nothing here
-    held = prefill(engine, request)
+    held = engine.prefilled(request)
     for each in reversed(requests):
-        with decoding_again(engine, held, each, TOKENS) as new:
+        with engine.decoding_again(held, each, TOKENS) as new:
             tokens = list(new)
         assert tuple(tokens) == wanted[each]
     assert engine.ngram_policy(replace(request, ngram_whitelist=("<td>",))) == NgramPolicy(20, 0, (9,))
