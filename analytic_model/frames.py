@@ -1,4 +1,4 @@
-"""Tables of costs and requirements as DataFrames of plain numbers: in FLOP, bytes, seconds, shares of 1.
+"""Tables of costs as DataFrames of plain numbers: in FLOP, bytes, seconds, shares of 1.
 
 What the FLOPs page shows and the shell prints is these frames; nothing in them is text but names.
 """
@@ -13,13 +13,9 @@ from analytic_model import roofline
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype
 from analytic_model.predict import Prediction, StageCost
-from analytic_model.requirements import Requirements
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""
-
-
-# --- costs ----------------------------------------------------------------------------------------
 
 
 def stage_costs(prediction: Prediction, hardware: Hardware) -> pd.DataFrame:
@@ -70,43 +66,11 @@ def operators(stage: StageCost) -> pd.DataFrame:
     names = ["module", "operator"]
     sums = ["calls", "flops", "other_flops", "bytes_read", "bytes_written", "parameters"]
     rows = [
-        (
-            operator.module,
-            operator.operator,
-            operator.calls,
-            *(getattr(operator.cost, name) for name in sums[1:]),
-        )
-        for operator in stage.operators
+        (each.module, each.operator, each.calls, *(getattr(each.cost, name) for name in sums[1:]))
+        for each in stage.operators
     ]
     frame = pd.DataFrame(rows, columns=[*names, *sums]).groupby(names, sort=False, as_index=False).sum()
     moved = frame["bytes_read"] + frame["bytes_written"]
     frame["share_of_flops"] = frame["flops"] / max(frame["flops"].sum(), 1)
     frame["share_of_bytes"] = moved / max(moved.sum(), 1)
     return frame.sort_values(["flops", "bytes_read"], ascending=False, ignore_index=True)
-
-
-# --- requirements ---------------------------------------------------------------------------------
-
-
-def needs(needed: Requirements) -> pd.DataFrame:
-    """A row a stage and one for all: stage, flops, bytes, flops_per_s, bytes_per_s."""
-    named = [*((stage.value, need) for stage, need in needed.stages.items()), (EVERYTHING, needed.total)]
-    rows = [(name, each.flops, each.bytes, each.flops_per_s, each.bytes_per_s) for name, each in named]
-    return pd.DataFrame(rows, columns=["stage", "flops", "bytes", "flops_per_s", "bytes_per_s"])
-
-
-def devices(needed: Requirements) -> pd.DataFrame:
-    """A row a device, fastest first: hardware, least_s, share, peak_share, bandwidth_share, reaches."""
-    rows = [
-        (
-            each.hardware.name,
-            each.least_ms / 1e3,
-            each.share,
-            each.peak_share,
-            each.bandwidth_share,
-            each.possible,
-        )
-        for each in needed.devices
-    ]
-    columns = ["hardware", "least_s", "share", "peak_share", "bandwidth_share", "reaches"]
-    return pd.DataFrame(rows, columns=columns)

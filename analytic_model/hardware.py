@@ -1,4 +1,4 @@
-"""Limits of devices: published peaks with their source, and figures measured here.
+"""Limits of devices: published peaks with their source, figures measured here, and cards by their names.
 
 Peaks are dense (no structured sparsity) and accumulate in float32. The float32 figure is that of plain
 float32, which torch's products use unless TF32 is allowed.
@@ -6,6 +6,7 @@ float32, which torch's products use unless TF32 is allowed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from analytic_model.policy import Dtype
@@ -24,12 +25,15 @@ class Hardware:
     float32_tflops: float | None
     """None where nobody measured it."""
     bandwidth_gb_s: float
-    memory_gb: float | None
     source: str
     """Source of the figures: an address, or a measurement."""
+    pattern: str | None = None
+    """Pattern of the names that the driver gives it. A laptop's, a cut and an overclocked variant are other
+    cards."""
+    capability: str | None = None
 
     def __post_init__(self) -> None:
-        for field in ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s", "memory_gb"):
+        for field in ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s"):
             value = getattr(self, field)
             if value is not None and not 0 < value < float("inf"):
                 raise HardwareError(f"{field} is {value!r}; expected a positive number")
@@ -63,42 +67,57 @@ _LAPTOP = (
     "data sheet, and its peaks follow the laptop's power"
 )
 
-# The Hopper and Ada sheets print tensor rates with sparsity: half of them is dense.
+# The Hopper and Ada sheets print tensor rates with sparsity: half of them is dense. Of patterns the first one
+# that fits counts.
 HARDWARE: dict[str, Hardware] = {
-    "b200": Hardware("B200", 2250.0, 80.0, 8000, 192, _B200),
-    "h200": Hardware("H200 SXM", 989.5, 67.0, 4800, 141, "https://www.nvidia.com/en-us/data-center/h200/"),
-    "h200-nvl": Hardware("H200 NVL", 835.5, 60.0, 4800, 141, "NVIDIA H200 data sheet"),
-    # No sheet with its peaks was at hand, nor one of the GH200 of 144 GB.
-    "gh200": Hardware("GH200 96 GB", None, None, 4000, 96, "bandwidth as users name it; peaks not known"),
-    "h100": Hardware("H100 SXM", 989.5, 67.0, 3350, 80, "https://www.nvidia.com/en-us/data-center/h100/"),
-    "h100-nvl": Hardware("H100 NVL", 835.5, 60.0, 3900, 94, "NVIDIA H100 NVL data sheet"),
-    "h100-pcie": Hardware("H100 PCIe", 756.5, 51.0, 2000, 80, "NVIDIA H100 data sheet of 2022"),
-    # Of the H20 no data sheet of NVIDIA is public: figures as the press gave them, all alike.
-    "h20": Hardware("H20", 148.0, 44.0, 4000, 96, "press reports of 2024; no data sheet"),
-    "a100": Hardware("A100 80GB SXM", 312.0, 19.5, 2039, 80, _A100),
-    "a100-pcie": Hardware("A100 80GB PCIe", 312.0, 19.5, 1935, 80, "NVIDIA A100 data sheet"),
-    "a100-40gb": Hardware("A100 40GB", 312.0, 19.5, 1555, 40, "NVIDIA A100 40GB PCIe data sheet"),
-    "a10": Hardware("A10", 125.0, 31.2, 600, 24, "NVIDIA A10 data sheet"),
-    "l40s": Hardware("L40S", 362.05, 91.6, 864, 48, "NVIDIA L40S data sheet"),
-    "l4": Hardware("L4", 121.0, 30.3, 300, 24, "NVIDIA L4 data sheet"),
-    # Their tensor cores have no bfloat16.
-    "v100": Hardware("V100 SXM2", None, 15.7, 900, None, "NVIDIA V100 data sheet"),
-    "v100-pcie": Hardware("V100 PCIe", None, 14.0, 900, None, "NVIDIA V100 data sheet"),
-    "t4": Hardware("T4", None, 8.1, 320, 16, "NVIDIA T4 data sheet"),
-    "rtx-pro-6000": Hardware(
-        "RTX PRO 6000 Blackwell Workstation", 503.8, 125.0, 1792, 96,
-        "NVIDIA RTX PRO 6000 data sheet; its bfloat16 rate from cores and clock",
+    "b200": Hardware("B200", 2250.0, 80.0, 8000, _B200, r"\bB200\b", "10.0"),
+    "h200-nvl": Hardware("H200 NVL", 835.5, 60.0, 4800, "NVIDIA H200 data sheet", r"\bH200 NVL\b", "9.0"),
+    "h200": Hardware(
+        "H200 SXM", 989.5, 67.0, 4800, "https://www.nvidia.com/en-us/data-center/h200/", r"\bH200\b", "9.0",
     ),
-    "rtx-5090": Hardware("GeForce RTX 5090", 209.5, 104.8, 1792, 32, _BLACKWELL),
-    "rtx-5090-laptop": Hardware("GeForce RTX 5090 Laptop", None, None, 896, 24, _LAPTOP),
-    "rtx-4090": Hardware("GeForce RTX 4090", 165.2, 82.6, 1008, 24, _ADA),
-    "rtx-3090": Hardware("GeForce RTX 3090", 71.0, 35.6, 936, 24, _AMPERE),
+    # No sheet with its peaks was at hand, nor one of the GH200 of 144 GB.
+    "gh200": Hardware(
+        "GH200 96 GB", None, None, 4000,
+        "bandwidth as users name it; peaks not known", r"\bGH200( 480GB| 96GB)", "9.0",
+    ),
+    "h100": Hardware(
+        "H100 SXM", 989.5, 67.0, 3350,
+        "https://www.nvidia.com/en-us/data-center/h100/", r"\bH100( 80GB HBM3\b|.SXM)", "9.0",
+    ),
+    "h100-nvl": Hardware("H100 NVL", 835.5, 60.0, 3900, "NVIDIA H100 NVL data sheet", r"\bH100 NVL\b", "9.0"),
+    "h100-pcie": Hardware(
+        "H100 PCIe", 756.5, 51.0, 2000, "NVIDIA H100 data sheet of 2022", r"\bH100 PCIe\b", "9.0",
+    ),
+    # Of the H20 no data sheet of NVIDIA is public: figures as the press gave them, all alike.
+    "h20": Hardware("H20", 148.0, 44.0, 4000, "press reports of 2024; no data sheet", r"\bH20$", "9.0"),
+    "a100": Hardware("A100 80GB SXM", 312.0, 19.5, 2039, _A100, r"\bA100.SXM.?.80GB|\bA100 80GB SXM", "8.0"),
+    "a100-pcie": Hardware(
+        "A100 80GB PCIe", 312.0, 19.5, 1935, "NVIDIA A100 data sheet", r"\bA100 80GB PCIe", "8.0",
+    ),
+    "a100-40gb": Hardware(
+        "A100 40GB", 312.0, 19.5, 1555,
+        "NVIDIA A100 40GB PCIe data sheet", r"\bA100.(SXM.?|PCIE).40GB", "8.0",
+    ),
+    "a10": Hardware("A10", 125.0, 31.2, 600, "NVIDIA A10 data sheet", r"\bA10\b", "8.6"),
+    "l40s": Hardware("L40S", 362.05, 91.6, 864, "NVIDIA L40S data sheet", r"\bL40S\b", "8.9"),
+    "l4": Hardware("L4", 121.0, 30.3, 300, "NVIDIA L4 data sheet", r"\bL4\b", "8.9"),
+    # Their tensor cores have no bfloat16.
+    "v100": Hardware("V100 SXM2", None, 15.7, 900, "NVIDIA V100 data sheet", r"\bV100.SXM2", "7.0"),
+    "v100-pcie": Hardware("V100 PCIe", None, 14.0, 900, "NVIDIA V100 data sheet", r"\bV100.PCIE", "7.0"),
+    "t4": Hardware("T4", None, 8.1, 320, "NVIDIA T4 data sheet", r"\bT4\b", "7.5"),
+    "rtx-5090": Hardware("GeForce RTX 5090", 209.5, 104.8, 1792, _BLACKWELL, r"\bRTX 5090$", "12.0"),
+    "rtx-5090-laptop": Hardware(
+        "GeForce RTX 5090 Laptop", None, None, 896, _LAPTOP, r"\bRTX 5090 Laptop GPU$", "12.0",
+    ),
+    "rtx-4090": Hardware("GeForce RTX 4090", 165.2, 82.6, 1008, _ADA, r"\bRTX 4090$", "8.9"),
+    "rtx-3090": Hardware("GeForce RTX 3090", 71.0, 35.6, 936, _AMPERE, r"\bRTX 3090$", "8.6"),
+    "rtx-pro-6000": Hardware(
+        "RTX PRO 6000 Blackwell Workstation", 503.8, 125.0, 1792,
+        "NVIDIA RTX PRO 6000 data sheet; its bfloat16 rate from cores and clock",
+        r"\bRTX PRO 6000 Blackwell Workstation", "12.0",
+    ),
     "h200-measured": Hardware(
-        "H200, measured here",
-        780.0,
-        None,
-        4300,
-        141,
+        "H200, measured here", 780.0, None, 4300,
         "measured here on one H200 with torch 2.11: bf16 matmul, and device copy counting reads and writes",
     ),
 }  # fmt: skip
@@ -106,17 +125,25 @@ HARDWARE: dict[str, Hardware] = {
 
 def hardware_named(name: str) -> Hardware:
     """The device of that key. Raises HardwareError that lists the keys."""
-    try:
-        return HARDWARE[name.lower()]
-    except KeyError:
-        raise HardwareError(f"unknown hardware '{name}': choose one of {', '.join(HARDWARE)}") from None
+    if name.lower() not in HARDWARE:
+        raise HardwareError(f"unknown hardware '{name}': choose one of {', '.join(HARDWARE)}")
+    return HARDWARE[name.lower()]
+
+
+def card_named(name: str | None, capability: str | None = None) -> Hardware | None:
+    """The card of a driver's name; None where it is not known, or its capability is another one."""
+    if name is None or " MIG " in name:
+        return None
+    cards = (card for card in HARDWARE.values() if card.pattern)
+    found = next((card for card in cards if re.search(str(card.pattern), name.strip(), re.IGNORECASE)), None)
+    return found if found is not None and capability in (None, found.capability) else None
 
 
 def measured_hardware(
     tflops: float, bandwidth_gb_s: float, name: str = "measured here", source: str = "given by the user"
 ) -> Hardware:
     """A device by its measured speed in either dtype. Raises HardwareError for figures that are not > 0."""
-    return Hardware(name, tflops, tflops, bandwidth_gb_s, None, source)
+    return Hardware(name, tflops, tflops, bandwidth_gb_s, source)
 
 
 def with_figures(device: Hardware | None, peak: float | None, bandwidth: float | None) -> Hardware | None:
@@ -130,11 +157,33 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
         if peak is None or bandwidth is None:
             raise HardwareError("the device is not known: give both --peak TFLOP/s and --bandwidth GB/s")
         return measured_hardware(peak, bandwidth, "the figures given")
+    name, source = f"{device.name} under the figures given", f"given by the user; else {device.source}"
+    return _with(replace(device, name=name, source=source), peak, peak, bandwidth)
+
+
+def with_own_peaks(
+    card: Hardware | None, bfloat16: float | None, float32: float | None, bandwidth: float | None
+) -> Hardware | None:
+    """A card with a report's own peaks in FLOP/s and bytes/s; without a card those, if they make a roof."""
+    own = [
+        each / scale if each else None
+        for each, scale in ((bfloat16, 1e12), (float32, 1e12), (bandwidth, 1e9))
+    ]
+    if card is not None:
+        named = replace(card, name=f"{card.name}, peaks of the report")
+        return _with(named, *own) if any(own) else card
+    if not own[2] or not any(own[:2]):
+        return None
+    return Hardware("the card, by the report's own peaks", own[0], own[1], own[2], "the report")
+
+
+def _with(
+    device: Hardware, bfloat16: float | None, float32: float | None, bandwidth: float | None
+) -> Hardware:
+    """A device with figures in the place of its own, as far as they are known."""
     return replace(
         device,
-        name=f"{device.name} under the figures given",
-        bfloat16_tflops=device.bfloat16_tflops if peak is None else peak,
-        float32_tflops=device.float32_tflops if peak is None else peak,
+        bfloat16_tflops=device.bfloat16_tflops if bfloat16 is None else bfloat16,
+        float32_tflops=device.float32_tflops if float32 is None else float32,
         bandwidth_gb_s=device.bandwidth_gb_s if bandwidth is None else bandwidth,
-        source=f"given by the user; else {device.source}",
     )

@@ -192,9 +192,8 @@ def _requirements(page: Page, target: Target, value: float) -> Answer:
     """What a target takes, and which devices reach it."""
     model, workload, policy, _ = page.asked(500)
     needed = requirements(model, workload, target, value, policy)
-    from analytic_model import frames
 
-    needs, devices = frames.needs(needed), frames.devices(needed)
+    needs, devices = needed.needs, needed.devices
     document = {
         "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
         "stages": records(needs), "devices": records(devices),

@@ -14,7 +14,7 @@ from analytic_model import PUBLISHED
 from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
-from analytic_model.requirements import TargetError, requirements
+from analytic_model.requirements import TargetError, requirements, sentence
 from analytic_model.roofline import bound, prefill_ms
 from analytic_model.sweep import ENGINES, Axis, Quantity, SweepError, near_square, spread, sweep, tiled
 from analytic_model.workload import Workload
@@ -22,7 +22,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
-from dsocr_core.models.stages import Stage
 from tests.support.paths import ROOT
 
 MINI = ROOT / "data" / "mini" / "config.json"
@@ -108,25 +107,30 @@ def test_the_report_needs_no_torch() -> None:
 def test_fifty_milliseconds_to_the_first_token_of_six_tiles(published: ModelConfig) -> None:
     """Vision's FLOPs are what torch counted on the published code: 3,468,866,060,288."""
     needed = requirements(published, SIX_TILES, "ttft", 50)
-    vision = sum(needed.stages[stage].flops for stage in FIRST.computed[:-2])
+    needs, devices = needed.needs.set_index("stage"), needed.devices.set_index("hardware")
+    vision = needs.loc[[stage.value for stage in FIRST.computed[:-2]], "flops"].sum()
     assert vision == 3_468_866_060_288
-    assert needed.total.flops_per_s == pytest.approx((vision + needed.stages[Stage.PREFILL].flops) / 0.05)
-    assert needed.total.flops_per_s / 1e12 == pytest.approx(85.3, abs=0.05)
-    h200 = next(reach for reach in needed.devices if reach.hardware is H200)
-    assert h200.peak_share == pytest.approx(85.3 / 989.5, rel=1e-3)
-    assert h200.least_ms == pytest.approx(prefill_ms(predict(published, SIX_TILES), H200))
-    assert h200.share == pytest.approx(h200.least_ms / 50)
+    rate = needs.loc["everything", "flops_per_s"]
+    assert rate == pytest.approx((vision + needs.loc["prefill", "flops"]) / 0.05)
+    assert rate / 1e12 == pytest.approx(85.3, abs=0.05)
+    h200 = devices.loc[H200.name]
+    assert h200["peak_share"] == pytest.approx(85.3 / 989.5, rel=1e-3)
+    assert 1e3 * h200["least_s"] == pytest.approx(prefill_ms(predict(published, SIX_TILES), H200))
+    assert h200["share"] == pytest.approx(h200["least_s"] / 0.05)
 
 
 def test_a_token_of_a_batch_reads_the_weights_once(published: ModelConfig) -> None:
     one = requirements(published, SIX_TILES, "tpot", 1.0)
     many = requirements(published, replace(SIX_TILES, batch=64), "tpot", 1.0)
-    assert list(one.stages) == [Stage.DECODE] and one.total.bytes_per_s == one.total.bytes / 1e-3
-    assert many.total.flops == 64 * one.total.flops and many.total.bytes < 10 * one.total.bytes
-    able = [reach.hardware.name for reach in one.devices if reach.possible]
+    (token, all_of_one), all_of_many = (row for _, row in one.needs.iterrows()), many.needs.iloc[-1]
+    assert token["stage"] == "decode" and all_of_one["bytes_per_s"] == all_of_one["bytes"] / 1e-3
+    assert all_of_many["flops"] == 64 * all_of_one["flops"]
+    assert all_of_many["bytes"] < 10 * all_of_one["bytes"]
+    able = one.devices.loc[one.devices["reaches"], "hardware"].tolist()
     assert {"GeForce RTX 5090", "A100 80GB SXM"} <= set(able) and "L4" not in able
-    assert one.first_possible is not None and one.first_possible.hardware.name == able[-1]
-    assert requirements(published, SIX_TILES, "tpot", 0.001).first_possible is None
+    assert f"; {able[-1]} reaches it at " in sentence(SIX_TILES, one)  # the one with the least to spare
+    none = requirements(published, SIX_TILES, "tpot", 0.001)
+    assert sentence(SIX_TILES, none).endswith("; no device of the list reaches it")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])

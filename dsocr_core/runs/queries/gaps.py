@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from analytic_model.cards import CARDS
+from analytic_model.hardware import HARDWARE
 from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.shapes import COUNTED, COUNTS_SQL
 
 QUERIES: dict[str, Query] = {}
 TOGETHER = "pages read together share their steps"
-_PEAKS = "bfloat16_tflops, float32_tflops, bandwidth_gb_s"
+_PEAKS = ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s")
+_NAMES = ", ".join(_PEAKS)
 
 
-def _card(place: int) -> str:
-    peaks = (getattr(CARDS[place].hardware, name) for name in ("name", *_PEAKS.split(", ")))
-    return ", ".join(map(literal, (place, CARDS[place].names, *peaks)))
-
+_CARDS = ", ".join(
+    f"({literal((place, card.pattern, card.name, *(getattr(card, each) for each in _PEAKS)))[1:-1]})"
+    for place, card in enumerate(HARDWARE.values())
+    if card.pattern
+)
 
 # One statement each, in the order in which they name one another. `least` bounds any code from below: its
 # FLOPs at the device's peak, and the bytes that have to move at its bandwidth.
 VIEWS = f"""
 CREATE VIEW devices AS
-    SELECT DISTINCT ON (gpu) gpu, device, {_PEAKS}
+    SELECT DISTINCT ON (gpu) gpu, device, {_NAMES}
     FROM (SELECT DISTINCT gpu FROM runs WHERE NOT contains(gpu, ' MIG '))
-    JOIN (VALUES {", ".join(f"({_card(place)})" for place in range(len(CARDS)))})
-         AS cards (place, pattern, device, {_PEAKS}) ON regexp_matches(trim(gpu), pattern, 'i')
+    JOIN (VALUES {_CARDS}) AS cards (place, pattern, device, {_NAMES})
+          ON regexp_matches(trim(gpu), pattern, 'i')
     ORDER BY gpu, place;
 CREATE VIEW stage_times AS
     SELECT run_id, runs.created, runs.git_commit, backend, shape, stage, inside_prefill, n, milliseconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analytic_model.cards import card_named
+from analytic_model.hardware import card_named
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.kernels import SHARES, KernelPairs, kernel_names, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, in_order, short_names

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analytic_model.cards import card_named, with_own_peaks
-from analytic_model.hardware import Hardware
+from analytic_model.hardware import Hardware, card_named, with_own_peaks
 from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernels import (
     CLASS_RULE,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analytic_model.cards import card_named
-from analytic_model.hardware import HARDWARE, Hardware
+from analytic_model.hardware import HARDWARE, Hardware, card_named
 from dsocr_core.runs.kernels import by_kernel, profile_rows
 from pages.widgets.timing.charts import kernel_roofline, roofs
 from pages.widgets.timing.profile import device_of, profile_words
