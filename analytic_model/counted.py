@@ -163,7 +163,7 @@ def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = 
     if not by_shape:
         raise DsocrError(f"run {run_id}: its pages do not have shapes of this model: give another --config")
     noted = [(shape, backend, counts_text(rows)) for (shape, backend), rows in by_shape.items()]
-    history.annotate_all(run_id, COUNTED, noted)
+    history.annotate(run_id, COUNTED, noted)
     return len(noted)
 
 

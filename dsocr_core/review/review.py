@@ -75,7 +75,7 @@ class Review:
         """
         rows = [(page, self.key, words) for page, words in causes.items()]
         with contextlib.suppress(StorageError):
-            self.history.annotate_all(self.a.record.id, _CAUSE, rows)
+            self.history.annotate(self.a.record.id, _CAUSE, rows)
         pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
         return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
 

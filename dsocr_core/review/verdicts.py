@@ -131,7 +131,7 @@ class Verdicts:
         )
         columns = ("id", "time", "review", "verdict", "label", "comment", "undoes")
         value = json.dumps({name: getattr(row, name) for name in columns}, ensure_ascii=False)
-        self._history.annotate(self._run_id, KIND, value, page=row.page, name=row.reviewer)
+        self._history.annotate(self._run_id, KIND, [(row.page, row.reviewer, value)])
         return row
 
     def _that_count(self, comments: bool = False) -> list[Judgement]:

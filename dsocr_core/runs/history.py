@@ -291,13 +291,7 @@ class History:
         return self._ask(read)
 
     def version(self, run_id: str) -> str:
-        """A text that is another once a file of the run is. Raises HistoryError for one gone or damaged."""
-        run, file = self._entry(run_id), self._file
-        with self._uses.use():
-            with contextlib.suppress(OSError):
-                if self._roots[run.root].version(run_id) == run.version:
-                    return run.version
-            self._another(file)
+        """A text that is another once the run is. Raises HistoryError for one gone or damaged."""
         return self._entry(run_id).version
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:
@@ -354,27 +348,22 @@ class History:
         return RunDirectory.create(self.storage, record, replace=replace)
 
     def annotate(
-        self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None
-    ) -> None:
-        """Add a row about a run (of a page); the last of a kind, page and name is what counts.
-
-        Kinds of the history itself: `note` (value is its text), `tag` (name is the tag, value on or off),
-        `trash` (on or off). Pages may add their own (`verdict`).
-        """
-        self.annotate_all(run_id, kind, [(page, name, value)])
-
-    def annotate_all(
         self, run_id: str, kind: str, rows: Iterable[tuple[str | None, str | None, str | None]]
     ) -> None:
-        """Add many rows of one kind, (page, name, value) each, in one file: all of them or none."""
+        """Add rows about a run, (page, name, value) each: all of them or none.
+
+        The last row of a kind, page and name is what counts. Kinds of the history itself: `note` (value is
+        its text), `tag` (name is the tag, value on or off), `trash` (on or off). Others add their own
+        (`verdict`).
+        """
         self._entry(run_id)
         self._annotate([(run_id, kind, *row) for row in rows])
 
     def tag(self, run_id: str, tag: str, on: bool = True) -> None:
-        self.annotate(run_id, "tag", "on" if on else "off", name=tag)
+        self.annotate(run_id, "tag", [(None, tag, "on" if on else "off")])
 
     def note(self, run_id: str, text: str) -> None:
-        self.annotate(run_id, "note", text)
+        self.annotate(run_id, "note", [(None, None, text)])
 
     def trash(self, run_ids: Iterable[str], value: str = "on") -> None:
         """Hide runs, damaged ones too; `restore` brings them back, `empty_trash` deletes them."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import json
 import logging
@@ -42,6 +41,7 @@ from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
+from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.queries import gaps
 from dsocr_core.runs.queries.query import LISTED, literal
@@ -58,7 +58,7 @@ from dsocr_core.runs.record import (
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows
 from dsocr_core.runs.shapes import SHAPE_SQL
-from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage, StorageError, Version
+from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage, StorageError, Version, writing
 
 log = logging.getLogger(__name__)
 
@@ -414,10 +414,20 @@ class HistoryFile:
     """The file of some roots in a cache; `close` deletes what lies in a temporary directory."""
 
     def __init__(self, roots: Sequence[Storage], cache: Path, uses: Uses) -> None:
+        """Raises StorageError where the machine takes no file."""
         self._roots, self._uses = roots, uses
         form = [str(root.root) for root in roots], CREATE, SCHEMA_VERSION, RULE, duckdb.__version__
         self._folder = cache / "index" / hashlib.sha256(json.dumps(form).encode()).hexdigest()[:16]
         self._temporary: Temporary | None = None
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            require_writable(self._folder)
+        except (OSError, DsocrError) as error:
+            log.warning("%s: no index can be written (%s); a temporary file is used, as DSOCR_CACHE names no "
+                        "folder that takes one", self._folder, one_line(error))  # fmt: skip
+            with writing("a temporary index of the history"):
+                self._temporary = Temporary("index")
+            self._folder = Path(self._temporary.name)
 
     @property
     def path(self) -> Path:
@@ -454,25 +464,11 @@ class HistoryFile:
                 return self._written(listing, found)
         except (duckdb.Error, OSError) as error:
             self._uses.check()
-            if found is not None:
-                self.discard()  # a block of it may be damaged
-            else:
-                self._move(getattr(error, "strerror", None) or one_line(error))
+            if found is None:
+                cause = f"{one_line(error)}; let DSOCR_CACHE name a folder that takes files"
+                raise StorageError(f"{self._folder}: the history's index cannot be made ({cause})") from error
+            self.discard()  # a block of it may be damaged
         return self.current(listing)
-
-    def _move(self, cause: str) -> None:
-        """Go on in a temporary directory. Raises StorageError where that is not possible, either."""
-        try:
-            if self._temporary is not None:
-                raise OSError
-            self._temporary = Temporary("index")
-        except OSError:
-            raise StorageError(f"no temporary file can be written for the history ({cause})") from None
-        _warn(
-            f"{self._folder}: no index can be written ({cause}); a temporary file is used, as "
-            "DSOCR_CACHE names no folder that takes one"
-        )
-        self._folder = Path(self._temporary.name)
 
     def _opened(self, known: OpenFile | None) -> OpenFile | None:
         """The file as it is; None where there is none that can be read."""
@@ -490,7 +486,7 @@ class HistoryFile:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """Until the end of the block, or of the process. Raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)  # it may have been deleted since
         with (self._folder / "lock").open("ab") as handle:
             until = time.monotonic() + _PATIENCE_S
             while True:
@@ -556,12 +552,6 @@ def _delete_unused(parent: Path) -> None:
         for folder in parent.iterdir():
             if folder.stat().st_mtime < time.time() - _UNUSED_S:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-@functools.cache
-def _warn(words: str) -> None:
-    """Say it once."""
-    log.warning("%s", words)
 
 
 # --- annotations --------------------------------------------------------------------------------------

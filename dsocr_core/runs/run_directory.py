@@ -80,7 +80,7 @@ class RunDirectory:
         self._tables: dict[str, list[pa.Table]] = {}
         self._part_of: dict[tuple[str, str | None], int] = {}
         self._paths: dict[str, str | None] = {}
-        self._done: dict[tuple[str, str | None], Done | None] = {}
+        self._done: dict[tuple[str, str | None], Done] = {}
         self._last = 0
         self._exit = ExitStack()
 
@@ -108,8 +108,7 @@ class RunDirectory:
                 for half in (*run._parts.glob(".part-*"), *(directory / CLEAN).glob(".part-*")):
                     half.unlink()
             for number, file in run._files():
-                for row in run._known(file):
-                    run._take_up(number, row)
+                run._take_up(number, file)
             run._exit = stack.pop_all()
         return run
 
@@ -145,7 +144,7 @@ class RunDirectory:
 
     def done(self) -> list[Done]:
         """Every page that had been read when this was opened."""
-        return [done for done in self._done.values() if done is not None]
+        return [*self._done.values()]
 
     def add(self, page: PageResults) -> None:
         """Put down what the backends gave on a page; it is on the disk when this returns.
@@ -164,7 +163,11 @@ class RunDirectory:
         with writing(file):
             for picture in page.clean:
                 picture.write(self.directory)
-            write_whole(file, _few_rows(rows, json.dumps(parity)), sync=True)
+            content = pa.BufferOutputStream()
+            # Without what many rows gain by.
+            compact = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+            pq.write_table(rows.replace_schema_metadata({_PARITY: json.dumps(parity)}), content, **compact)
+            write_whole(file, content.getvalue().to_pybytes(), sync=True)
         self._last += 1
         backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
         self._part_of |= dict.fromkeys(backends, self._last)
@@ -211,21 +214,20 @@ class RunDirectory:
         shapes: dict[str, dict[Shape, None]] = {}
         counts: dict[str, int] = {}
         pictures: dict[str, Path] = {}
-        with writing(target), ExitStack() as stack:
-            target.mkdir(parents=True, exist_ok=True)
-            writers: dict[str, pq.ParquetWriter] = {}
+        writers: dict[str, pq.ParquetWriter] = {}
 
-            def add(name: str, table: pa.Table) -> None:
-                if not len(table):
-                    return
-                if name not in writers:
-                    file = target / f"{name}.parquet"
-                    writer = pq.ParquetWriter(file, TABLES[name], compression="zstd", compression_level=1)
-                    writers[name] = stack.enter_context(writer)
+        def add(name: str, table: pa.Table) -> None:
+            if len(table) and name not in writers:
+                file = target / f"{name}.parquet"
+                writer = pq.ParquetWriter(file, TABLES[name], compression="zstd", compression_level=1)
+                writers[name] = stack.enter_context(writer)
+            if len(table):
                 ids = pa.repeat(pa.scalar(record.id, pa.string()), len(table))
                 writers[name].write_table(table.set_column(0, TABLES[name].field(0), ids))
                 counts[name] = counts.get(name, 0) + len(table)
 
+        with writing(target), ExitStack() as stack:
+            target.mkdir(parents=True, exist_ok=True)
             for table in self._chosen(continued):
                 add("readings", table)
                 for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
@@ -256,7 +258,10 @@ class RunDirectory:
             for name in [*(read_checksums(own) or ()), CHECKSUMS]:
                 if not (target / name).exists():
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
-                    _link(self.directory / name, target / name)
+                    try:
+                        os.link(self.directory / name, target / name)
+                    except OSError:  # another file system, or one without links
+                        shutil.copyfile(self.directory / name, target / name)
 
     def discard(self) -> None:
         """Take away what `create`, `open` or `begin` made where no page came."""
@@ -313,23 +318,24 @@ class RunDirectory:
         parts = sorted(self._parts.glob("*.parquet"))
         return [*([(0, whole)] if whole.exists() else []), *((int(part.stem), part) for part in parts)]
 
-    def _known(self, file: Path) -> list[dict[str, Any]]:
+    def _take_up(self, number: int, file: Path) -> None:
+        """Know the pages of a file of readings."""
         try:
             if not pq.read_schema(file).equals(SCHEMA):
                 raise StorageError(f"{file}: has the columns of another version: give another --out")
-            columns = ["page", "backend", "source", "path", "key", "error"]
-            rows: list[dict[str, Any]] = read_rows(file, columns=columns).to_pylist()
-            return rows
+            rows = read_rows(file, columns=["page", "backend", "source", "path", "key", "error"]).to_pylist()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(f"{file}: cannot be read ({one_line(error, 200)})") from error
-
-    def _take_up(self, number: int, row: dict[str, Any]) -> None:
-        key, done = (row["page"], row["backend"]), None
-        image = None if row["path"] is None else Path(text_name(row["path"]))
-        if row["error"] is None and row["key"] is not None and image is not None:
-            done = Done(row["backend"], row["source"], row["key"], image)
-        self._last, self._part_of[key], self._done[key] = max(self._last, number), number, done
-        self._paths[row["page"]] = self._paths.get(row["page"]) or (str(image.resolve()) if image else None)
+        self._last = max(self._last, number)
+        for row in rows:
+            key = (row["page"], row["backend"])
+            image = None if row["path"] is None else Path(text_name(row["path"]))
+            self._part_of[key] = number
+            self._done.pop(key, None)
+            if row["error"] is None and row["key"] is not None and image is not None:
+                self._done[key] = Done(row["backend"], row["source"], row["key"], image)
+            if self._paths.get(row["page"]) is None:
+                self._paths[row["page"]] = str(image.resolve()) if image else None
 
     def _chosen(self, continued: bool, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """The rows that count, some at a time."""
@@ -366,18 +372,3 @@ class RunDirectory:
 def is_begun(directory: Path) -> bool:
     """Look whether a run is being written there, or a writer of one was stopped."""
     return any((directory / name).is_dir() for name in (UNFINISHED, _FINISHED))
-
-
-def _few_rows(table: pa.Table, parity: str) -> bytes:
-    """A few readings as a Parquet file: without what many rows gain by."""
-    content = pa.BufferOutputStream()
-    table = table.replace_schema_metadata({_PARITY: parity})
-    pq.write_table(table, content, compression="zstd", use_dictionary=False, write_statistics=False)
-    return content.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)

@@ -150,7 +150,7 @@ def test_comments_without_a_verdict_are_in_the_report(history: History, judged: 
     before = html_report(judged)
     assert "<h3>p0 " not in before  # identical: not shown until somebody says something of it
     said = {"id": "c", "time": "2026-01-01T00:00:00+00:00", "review": judged.key, "comment": "look <here>"}
-    history.annotate(judged.key, "verdict", json.dumps(said), page="p0", name="ann")
+    history.annotate(judged.key, "verdict", [("p0", "ann", json.dumps(said))])
     page = html_report(judged)
     assert "<h3>p0 " in page and "look &lt;here&gt;" in page
     [row] = [row for row in document(judged)["pages"] if row["image"] == "p0"]

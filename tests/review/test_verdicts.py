@@ -112,7 +112,7 @@ def test_a_comment_that_was_pinned_to_a_region_reads_on_and_is_no_verdict(
     # Nobody takes back the word of another.
     forged = row(run, id="f", verdict=None, undoes=given.id, time="2030-01-01T00:00:00+00:00")
     for each, name in ((pin, "bob"), (undone, "bob"), (undo, "bob"), (forged, "eve")):
-        history.annotate(run, "verdict", json.dumps(each), page="p1", name=name)
+        history.annotate(run, "verdict", [("p1", name, json.dumps(each))])
     found = {page: [each.comment for each in rows] for page, rows in verdicts.comments().items()}
     assert found == {"p1": ["the unit"]}
     assert words(verdicts) == {"p1": {"ann": "same"}} and verdicts.undo("bob") is None
@@ -145,8 +145,8 @@ def test_counts_per_run(history: History, verdicts: Verdicts, run: str) -> None:
     verdicts.undo("bob")
     write(history, "another", {"p1": both(markup())})
     pair = open_review(history, run, "another").verdicts  # a review of its own
-    history.annotate(run, "verdict", "no JSON {", page="p1", name="eve")
-    history.annotate(run, "verdict", "[1]", page="p1", name="eve")
+    history.annotate(run, "verdict", [("p1", "eve", "no JSON {")])
+    history.annotate(run, "verdict", [("p1", "eve", "[1]")])
     (found,) = counted(history, run)
     assert (found["run_id"], found["review"], found["reviewed"]) == (run, run, 2)
     assert [found[name] for name in ("same", "acceptable", "wrong", "unsure")] == [1, 1, 0, 1]

@@ -11,15 +11,11 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.record import Recording
 from dsocr_core.runs.results import PageResults
-from dsocr_core.settings import Settings
 from tests.support.made_up_runs import HOSTILE, record, timing
 from tests.support.results import make_result
 
@@ -28,7 +24,7 @@ MARKED = "<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\nText\n\n\n\n<center>
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[History]:
-    """A run of hostile texts with a file of its own, and one with failures."""
+    """A run of hostile texts with a file of its own, and one of two backends, of which one failed."""
     with History(tmp_path / "history") as opened:
         run = record("run-1", command="python -m dsocr_core run 'a b.png'", notes=HOSTILE[2])
         with opened.writer(run) as writer:
@@ -37,22 +33,13 @@ def history(tmp_path: Path) -> Iterator[History]:
             writer.add_rows("stage_timings", [timing(row["page"], "decode", 0.1) for row in rows])
             (writer.directory / "viz").mkdir()
             (writer.directory / "viz" / "result.mmd").write_text(HOSTILE[1])
+        with opened.writer(record("failed")) as writer:
+            both = [make_result(), make_result(backend="vendor")]
+            writer.add(PageResults("page.png", results=both))
+            writer.add(PageResults("half.png", results=both[1:], errors={"eager": "out of memory"}))
+            writer.add(PageResults.failed("gone.png", ("eager", "vendor"), "gone.png: no such file"))
         opened.refresh()
         yield opened
-
-
-@pytest.fixture
-def failed(history: History, tmp_path: Path) -> str:
-    """Three pages of both backends: read, failed on A, and gone."""
-    Image.new("RGB", (1000, 800), "white").save(tmp_path / "page.png")
-    result = make_result(image=tmp_path / "page.png")
-    both = Comparison(result.request, result, make_result(backend="vendor", image=tmp_path / "page.png"))
-    with Recording(Settings(history=history.storage.location), "dsocr compare") as recorder:
-        recorder.add("page.png", both)
-        recorder.add("half.png", Comparison(result.request, None, both.b, errors={"a": "out of memory"}))
-        recorder.add_page(PageResults.failed("gone.png", ("eager", "vendor"), "gone.png: no such file"))
-    history.refresh()
-    return str(recorder.id)
 
 
 @pytest.fixture
@@ -62,12 +49,12 @@ def elsewhere(tmp_path: Path) -> Iterator[History]:
 
 
 def test_a_zip_imports_elsewhere_as_the_same_run(
-    history: History, elsewhere: History, failed: str, tmp_path: Path
+    history: History, elsewhere: History, tmp_path: Path
 ) -> None:
-    assert export_runs(history, ["run-1", failed], tmp_path / "out.zip") == 2
+    assert export_runs(history, ["run-1", "failed"], tmp_path / "out.zip") == 2
     found = import_paths(elsewhere, [tmp_path / "out.zip"])
-    assert {run.run_id for run in found.imported} == {"run-1", failed} and found.skipped == []
-    for run_id in ("run-1", failed):
+    assert {run.run_id for run in found.imported} == {"run-1", "failed"} and found.skipped == []
+    for run_id in ("run-1", "failed"):
         assert elsewhere.record(run_id) == history.record(run_id)
         assert elsewhere.tables(run_id) == history.tables(run_id)
     assert elsewhere.file("run-1", "viz/result.mmd").read_text() == HOSTILE[1]
@@ -75,19 +62,17 @@ def test_a_zip_imports_elsewhere_as_the_same_run(
     again = import_paths(elsewhere, [tmp_path / "out.zip"])
     assert (len(again.imported), len(again.known)) == (0, 2)
     # The same runs make the same archive.
-    export_runs(history, ["run-1", failed], tmp_path / "again.zip")
+    export_runs(history, ["run-1", "failed"], tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
 
 
-def test_texts_are_written_for_the_benchmark_s_evaluator(
-    history: History, failed: str, tmp_path: Path
-) -> None:
+def test_texts_are_written_for_the_benchmark_s_evaluator(history: History, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="results of eager and vendor; name one with --backend"):
-        export_texts(history, failed, None, tmp_path / "out")
-    assert export_texts(history, failed, "vendor", tmp_path / "out") == 2
+        export_texts(history, "failed", None, tmp_path / "out")
+    assert export_texts(history, "failed", "vendor", tmp_path / "out") == 2
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"page.md", "half.md"}
     with pytest.raises(ExportError, match="cannot be written"):
-        export_texts(history, failed, "vendor", tmp_path / "out")
+        export_texts(history, "failed", "vendor", tmp_path / "out")
     for name, pages in (("names", ("a/paper.pdf#3", "b/1.png")), ("same", ("a/1.png", "b/1.png"))):
         with history.writer(record(name)) as run:
             run.add_rows("readings", [{"page": page, "text_raw": MARKED} for page in pages])
@@ -117,43 +102,33 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
 
 
-# --- zips that others made --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def unpacked(history: History, tmp_path: Path) -> Path:
-    """A run's exported directory, to be damaged."""
-    export_runs(history, ["run-1"], tmp_path / "out.zip")
-    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
-    (tmp_path / "unpacked" / "run-1" / "SHA256SUMS").unlink()  # else every change is one of a checksum
-    return tmp_path / "unpacked" / "run-1"
+TIMINGS = "timings.parquet"
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
+    ("file", "values"),
+    [*(("run.json", values) for values in (
         {"id": "../../evil"}, {"id": "other-run"}, {"schema_version": 99}, {"schema_version": None},
         {"created": "yesterday"}, {"created": "0001-01-01T00:00:00+14:00"}, {"source": "nobody"},
         {"settings": []}, {"tables": None}, {"tables": {"timings": 12, "../../x": 1}},
         {"tables": {"timings": 3}}, {"tables": {"boxes": 3}},
-    ],
+    )),
+     (TIMINGS, {"calls": 2**40}), (TIMINGS, {"milliseconds": -1.0}),
+     (TIMINGS, {"milliseconds": float("nan")}), (TIMINGS, {"stage": None})],
 )  # fmt: skip
-def test_a_changed_record_is_refused(elsewhere: History, unpacked: Path, values: dict[str, Any]) -> None:
-    document = json.loads((unpacked / "run.json").read_text())
-    (unpacked / "run.json").write_text(json.dumps(document | values))
-    report = import_paths(elsewhere, [unpacked.parent])
-    assert (report.imported, len(elsewhere)) == ([], 0)
-    assert [item.path.name for item in report.skipped] == ["run.json"]
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("calls", 2**40), ("milliseconds", -1.0), ("milliseconds", float("nan")), ("stage", None)],
-)
-def test_a_changed_table_is_refused(elsewhere: History, unpacked: Path, column: str, value: object) -> None:
-    table = pq.read_table(unpacked / "timings.parquet")
-    changed = [row | {column: value} for row in table.to_pylist()]
-    pq.write_table(type(table).from_pylist(changed), unpacked / "timings.parquet")
-    assert import_paths(elsewhere, [unpacked]).imported == []
+def test_a_changed_run_of_a_zip_is_refused(
+    history: History, elsewhere: History, tmp_path: Path, file: str, values: dict[str, Any]
+) -> None:
+    export_runs(history, ["run-1"], tmp_path / "out.zip")
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    run = tmp_path / "unpacked" / "run-1"
+    (run / "SHA256SUMS").unlink()  # else every change is one of a checksum
+    if file == "run.json":
+        (run / file).write_text(json.dumps(json.loads((run / file).read_text()) | values))
+    else:
+        table = pq.read_table(run / file)
+        pq.write_table(type(table).from_pylist([row | values for row in table.to_pylist()]), run / file)
+    report = import_paths(elsewhere, [run.parent])
+    assert (report.imported, len(report.skipped), len(elsewhere)) == ([], 1, 0)
     assert (elsewhere.problems, elsewhere.storage.leftovers()) == ({}, [])

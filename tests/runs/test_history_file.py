@@ -1,4 +1,4 @@
-"""The file of the history: made once, from what is new, by one process at a time, and anew when damaged."""
+"""The file of the history: made once by one process, anew when damaged, and closed beside any thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import logging
 import random
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -14,19 +18,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.uses import Closed
 from dsocr_core.runs import history_file
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
+from dsocr_core.runs.statements import Limits
 from dsocr_core.runs.storage import StorageError
 from tests.support.made_up_runs import timing, write_run
 
 RUNS = ("a", "b", "c")
+ENDLESS = "SELECT sum(sqrt(a.range * b.range)) AS n FROM range(100000000) a, range(1000000) b"
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
 
 
 @pytest.fixture
@@ -124,6 +139,21 @@ def test_a_note_that_goes_away_is_forgotten_and_many_are_written_into_the_file(
         assert history.runs().iloc[-1]["note"] == "note 1"
 
 
+def test_processes_at_once_make_one_file(root: Path, interpreter: Path, cache: Path) -> None:
+    code = (
+        "import sys; from dsocr_core.runs.history import History; h = History(sys.argv[1]); "
+        "print(h._file.inode, len(h), flush=True)"
+    )
+    command = [str(interpreter), "-c", code, str(root)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    [line] = {process.communicate(timeout=120)[0] for process in started}
+    assert line.endswith(" 3\n")
+    assert [file.name for file in cache.rglob("history.*")] == ["history.duckdb"]
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("kind", ["folder", "emptied"])
 def test_it_may_be_deleted_while_it_is_open(root: Path, cache: Path, kind: str) -> None:
     with History(root) as history:
@@ -139,7 +169,8 @@ def test_it_may_be_deleted_while_it_is_open(root: Path, cache: Path, kind: str) 
         assert len(history) == 4 and file_of(history).is_file()
 
 
-def damage_often(root: Path, times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_damaged_file_is_made_anew(root: Path, times: int) -> None:
     with History(root) as history:
         made, file = answers(history), file_of(history)
     for seed in range(times):
@@ -157,13 +188,14 @@ def damage_often(root: Path, times: int) -> None:
             assert_same(answers(history), made)
 
 
-def test_a_damaged_file_is_made_anew(root: Path) -> None:
-    damage_often(root, 3)
-
-
-@pytest.mark.slow
-def test_a_file_damaged_200_times_is_made_anew(root: Path) -> None:
-    damage_often(root, 200)
+@pytest.mark.parametrize("first", [0, 3 * 4096], ids=["whole", "one block behind the headers"])
+def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_for_sql(root: Path, first: int) -> None:
+    with History(root) as history:
+        content = bytearray(file_of(history).read_bytes())
+        content[first:] = bytes(byte ^ 0xFF for byte in content[first:])
+        with file_of(history).open("r+b") as handle:
+            handle.write(content)
+        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [9]
 
 
 def test_a_file_of_another_program_under_its_name_is_replaced(root: Path) -> None:
@@ -179,51 +211,105 @@ def test_a_file_of_another_program_under_its_name_is_replaced(root: Path) -> Non
 def test_a_cache_that_takes_no_file_costs_only_time(
     root: Path, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history_file._warn.cache_clear()
     cache.write_text("a file")
     caplog.set_level(logging.WARNING)
-    for _ in range(2):  # said once
-        with History(root) as history:
-            write(root, "d", 3) if len(history) == 3 else None
-            history.refresh()
-            assert history.run_ids() == [*RUNS, "d"]
-            temporary = file_of(history)
-            assert temporary.parent.parent == Path(tempfile.gettempdir())
-        assert not temporary.exists()
+    with History(root) as history:
+        write(root, "d", 3)
+        history.refresh()
+        assert history.run_ids() == [*RUNS, "d"]
+        temporary = file_of(history)
+        assert temporary.parent.parent == Path(tempfile.gettempdir())
+    assert not temporary.exists()
     [words] = caplog.messages
     assert str(cache) in words and "a temporary file is used" in words
 
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(history_file, "Temporary", full)
-    with pytest.raises(StorageError, match="no temporary file can be written for the history"):
+    with pytest.raises(StorageError, match=r"index .*could not be written"):
         History(root)
 
 
-def full(_: str) -> None:
-    raise OSError(28, "No space left on device")
+# --- close ----------------------------------------------------------------------------------------
 
 
-def test_processes_at_once_make_one_file(root: Path, interpreter: Path, cache: Path) -> None:
-    code = (
-        "import sys; from dsocr_core.runs.history import History; h = History(sys.argv[1]); "
-        "print(h._file.inode, len(h), flush=True)"
-    )
-    started = [
-        subprocess.Popen([str(interpreter), "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    [line] = {process.communicate(timeout=120)[0] for process in started}
-    assert line.endswith(" 3\n")
-    assert [file.name for file in cache.rglob("history.*")] == ["history.duckdb"]
+def in_thread(ask: Callable[[], Any]) -> Future[Any]:
+    threads = ThreadPoolExecutor(1)
+    try:
+        return threads.submit(ask)
+    finally:
+        threads.shutdown(wait=False)
 
 
-def test_of_two_roots_the_first_counts(root: Path, tmp_path: Path) -> None:
-    write(tmp_path / "shipped", "a", 7)
-    write(tmp_path / "shipped", "z", 8)
-    of_a = "SELECT milliseconds FROM stage_timings WHERE run_id = 'a' ORDER BY page"
-    with History(root, tmp_path / "shipped") as history:
-        assert sorted(history.run_ids()) == ["a", "b", "c", "z"]
-        assert history.sql(of_a)["milliseconds"].tolist() == [1.0, 2.0, 3.0]
-        history.storage.remove("a")
-        history.refresh()
-        assert history.sql(of_a)["milliseconds"].tolist() == [8.0, 9.0, 10.0]
-        assert len(history.sql("SELECT * FROM images WHERE run_id = 'a'")) == 3
+def until(condition: Callable[[], object]) -> None:
+    wait = threading.Event()
+    while not condition():
+        wait.wait(0.005)
+
+
+@pytest.mark.parametrize("ask", ["cursor", "sql"])
+def test_close_interrupts_what_another_thread_asks(root: Path, scratch: Path, ask: str) -> None:
+    history = History(root)
+
+    def asked() -> Any:
+        if ask == "sql":
+            return history.sql(ENDLESS, Limits(600.0))
+        with history._file.cursor() as cursor:
+            return cursor.execute(ENDLESS)
+
+    answer = in_thread(asked)
+    until(lambda: history._uses._active)
+    history.close()
+    assert isinstance(answer.exception(30), Closed)
+    assert list(scratch.iterdir()) == []
+    history.close()  # again
+
+
+def test_a_closed_history_answers_nothing_and_makes_nothing(root: Path, cache: Path) -> None:
+    history = History(root)
+    before = sorted(path for path in cache.rglob("*") if path.is_file())
+    history.close()
+    asks: list[Callable[[], object]] = [
+        lambda: history.query("runs"), lambda: history.sql("SELECT 1"), lambda: history.record("a"),
+        history.refresh, history.run_ids, lambda: "a" in history, lambda: history.note("a", "words"),
+        lambda: history.tables("a"), history.trashed, history.damaged, lambda: history.problems,
+    ]  # fmt: skip
+    for ask in asks:
+        with pytest.raises(DsocrError, match="the history is closed"):
+            ask()
+    assert sorted(path for path in cache.rglob("*") if path.is_file()) == before
+
+
+def test_close_while_the_index_is_made_leaves_no_part_of_it(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, reached, read_run = History(root), threading.Event(), history_file.read_run
+
+    def slow(*given: Any) -> Any:
+        reached.set()
+        until(lambda: history._uses._ended)
+        return read_run(*given)
+
+    monkeypatch.setattr(history_file, "read_run", slow)
+    write(root, "new", 3)
+    refreshed = in_thread(history.refresh)
+    reached.wait(30)
+    history.close()
+    assert isinstance(refreshed.exception(30), Closed)
+    assert not list(cache.rglob("*.tmp*"))
+
+
+@pytest.mark.parametrize("of", ["OpenFile.close", "HistoryFile._written"])
+def test_a_history_that_cannot_be_opened_or_closed_leaves_no_folder(
+    root: Path, cache: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    def fails(*_: object) -> None:
+        assert list(scratch.iterdir())
+        raise RuntimeError("no")
+
+    cache.touch()  # its file lies in a temporary folder then
+    monkeypatch.setattr(f"dsocr_core.runs.history_file.{of}", fails)
+    with pytest.raises(RuntimeError) as raised:
+        History(root).close()
+    assert list(scratch.iterdir()) == [] and raised  # whose frames keep what a collection would delete

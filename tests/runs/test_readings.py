@@ -1,19 +1,30 @@
-"""Any result equals itself, in every field, after each of the ways that a record takes."""
+"""Any result equals itself after each way that a record takes; runs of an earlier rule read on."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dsocr_core.reading.parity_records import RULE, Tolerance
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.results import result_of, result_table
+from dsocr_core.runs import history_file
+from dsocr_core.runs.checksums import write_checksums
+from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.runs.record import tolerance_of
+from dsocr_core.runs.results import readings, result_of, result_table
 from tests.support.any_results import any_result
 from tests.support.result_stores import STORES
+from tests.support.results import make_result
+from tests.support.review_sides import write
 
 TOGETHER = 100
 """Results of an example."""
@@ -29,30 +40,22 @@ def drawn(seed: int) -> dict[tuple[str, str], OcrResult]:
     return found
 
 
-def equal(found: OcrResult | None, given: OcrResult) -> bool:
+def assert_equal(found: OcrResult | None, given: OcrResult) -> None:
     """In every field: two requests are equal whatever their files are, so these are held by themselves."""
     assert found is not None
     for field in fields(OcrResult):
-        read, written = (getattr(each, field.name) for each in (found, given))
-        assert read == written, field.name
+        assert getattr(found, field.name) == getattr(given, field.name), field.name
     assert given.request.file in (None, found.request.file)
     assert given.request.more_files in ((), found.request.more_files)
     assert [box.page for box in given.boxes] == [box.page for box in found.boxes]
-    return True
 
 
-@pytest.mark.parametrize("store", [store for store in STORES if store != "history"])  # it lies below the zip
-def test_any_result_equals_itself_after(store: str) -> None:
-    holds_for_any(store, TOGETHER)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("store", STORES)
-def test_two_thousand_results_equal_themselves_after(store: str) -> None:
-    holds_for_any(store, 2000)
-
-
-def holds_for_any(store: str, results: int) -> None:
+@pytest.mark.parametrize(
+    ("store", "results"),
+    [*((store, TOGETHER) for store in STORES if store != "history"),  # it lies below the zip
+     *(pytest.param(store, 2000, marks=pytest.mark.slow) for store in STORES)],
+)  # fmt: skip
+def test_any_result_equals_itself_after(store: str, results: int) -> None:
     @settings(
         max_examples=results // TOGETHER, deadline=None, derandomize=True, database=None,
         phases=[Phase.generate],
@@ -64,15 +67,14 @@ def holds_for_any(store: str, results: int) -> None:
             read = STORES[store](Path(folder), written)
         assert read.keys() == written.keys()
         for key, result in written.items():
-            assert equal(read[key], result)
+            assert_equal(read[key], result)
 
     holds()
 
 
 def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column() -> None:
-    plain, half = any_result(7, 0), any_result(7, 0)
+    half = any_result(7, 0)
     object.__setattr__(half, "text_raw", "a\ud800b")
-    object.__setattr__(plain, "text_raw", "ab")
     [row] = result_table("p", half, files=[None]).to_pylist()
     assert row["text_raw"] == "a?b" and "\\ud800" in row["exact"]
     assert result_of(row) == half
@@ -83,3 +85,66 @@ def test_a_row_with_a_damaged_exact_falls_back_on_its_columns(exact: str) -> Non
     [row] = result_table("p", any_result(7, 0), files=[None]).to_pylist()
     found = result_of({**row, "exact": exact})
     assert found is not None and found.text_raw == row["text_raw"]
+
+
+# --- of earlier rules -----------------------------------------------------------------------------
+
+PROSE = "This sentence says a little more about the contract and about its parties. " * 20
+EARLIER = Path(__file__).parent / "earlier_runs"
+"""A run that commit 4c5a739e recorded, under rule 2 and a tolerance of 2 % of the characters."""
+
+
+def test_a_run_of_an_earlier_commit_reads_on(tmp_path: Path) -> None:
+    shutil.copytree(EARLIER, tmp_path / "runs")
+    (name,) = (each.name for each in EARLIER.iterdir())
+    with History(tmp_path) as history:
+        assert history.problems == {} and history.run_ids() == [name]
+        run = history.runs().iloc[0]
+        assert (run["pages"], run["identical"], run["within_tolerance"], run["differs"]) == (14, 11, 3, 0)
+        assert tolerance_of(history.record(name)) == Tolerance()
+        found = readings(history, name)
+        assert len(found.results) == 28 and not found.failures
+        assert all(each.text_raw and each.token_ids and each.timings for each in found.results.values())
+
+
+def test_the_runs_that_come_with_the_project_are_of_today_s_rule() -> None:
+    for file in SEED_LOCATION.glob("runs/*/run.json"):
+        document = json.loads(file.read_bytes())
+        assert document["parity_rule"] == RULE
+        assert document["settings"].get("tolerance", vars(Tolerance())) == vars(Tolerance())
+
+
+@pytest.mark.parametrize("rule", [None, RULE - 1, RULE])
+def test_pages_are_counted_by_the_rule_of_today(
+    tmp_path: Path, rule: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "value": (f"{PROSE}Total 1,234.00", f"{PROSE}Total 7,234.00"),
+        "spelling": (f"{PROSE}**Total** 5", f"{PROSE}<b>Total</b> 5"),
+        "same": (PROSE, PROSE),
+    }
+    sides = {
+        page: {"eager": make_result(a), "vendor": make_result(b, "vendor")} for page, (a, b) in texts.items()
+    }
+    with History(tmp_path) as history:
+        write(history, "run-1", sides)
+    # As an earlier product left it: other verdicts, and another rule's number or none.
+    recorded = {"value": "within_tolerance", "spelling": "within_tolerance", "same": "identical"}
+    directory = tmp_path / "runs" / "run-1"
+    table = pq.read_table(directory / "parity.parquet")
+    at, column = (
+        table.column_names.index("verdict"),
+        pa.array([recorded[page.as_py()] for page in table["page"]]),
+    )
+    pq.write_table(table.set_column(at, table.schema.field(at), column), directory / "parity.parquet")
+    document = json.loads((directory / "run.json").read_text())
+    assert document.pop("parity_rule") == RULE
+    (directory / "run.json").write_text(json.dumps(document | ({"parity_rule": rule} if rule else {})))
+    write_checksums(directory)
+    if rule == RULE:  # what today's rule recorded is not judged again
+        monkeypatch.setattr(history_file, "compare_results", lambda *_: pytest.fail("judged again"))
+    expected = (1, 2, 0) if rule == RULE else (1, 1, 1)
+    with History(tmp_path) as history:
+        run = history.runs().iloc[0]
+        assert tuple(run[["identical", "within_tolerance", "differs"]]) == expected
+        assert run["passed"] == expected[0] + expected[1]

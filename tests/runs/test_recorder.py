@@ -17,10 +17,11 @@ from tests.support.results import make_result
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Path:
-    path = tmp_path / "page.png"
-    Image.new("RGB", (200, 100), "white").save(path)
-    return path
+def both(tmp_path: Path) -> Comparison:
+    page = tmp_path / "page.png"
+    Image.new("RGB", (200, 100), "white").save(page)
+    result = make_result(image=page)
+    return Comparison(result.request, result, replace(result, backend="vendor"))
 
 
 @pytest.fixture
@@ -28,13 +29,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(history=str(tmp_path / "history"))
 
 
-def comparison(page: Path) -> Comparison:
-    result = make_result(image=page)
-    return Comparison(result.request, result, replace(result, backend="vendor"))
-
-
-def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
-    both = comparison(page)
+def test_pages_failures_and_parity_become_one_run(settings: Settings, both: Comparison) -> None:
     with Recording(settings, "python -m dsocr_core compare page.png") as recorder:
         recorder.add("page.png", both)
         recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
@@ -64,9 +59,8 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
 
 
 def test_a_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
-    settings: Settings, page: Path
+    settings: Settings, both: Comparison
 ) -> None:
-    both = comparison(page)
     with Recording(settings) as recorder:
         recorder.add("half.png", replace(both, b=None))
         recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
@@ -75,49 +69,46 @@ def test_a_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compa
         assert history.sql("select * from parity").empty and recorder.id is not None
 
 
-def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
+def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, both: Comparison) -> None:
     with pytest.raises(Cancelled), Recording(settings, "python -m dsocr_core run page.png") as recorder:
-        recorder.add("page.png", comparison(page))
+        recorder.add("page.png", both)
         raise Cancelled
     with pytest.raises(Cancelled), Recording(settings) as nothing:
         raise Cancelled
     assert recorder.id is not None and nothing.id is None
-    cut = save_comparison(settings, comparison(page), cancelled=True)
-    whole = save_comparison(settings, comparison(page))
+    cut, whole = save_comparison(settings, both, cancelled=True), save_comparison(settings, both)
     with History(settings.history) as history:
         assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
         assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
 
 
-def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) -> None:
-    name = save_comparison(settings, comparison(page))
-    assert name is not None
+def test_the_app_records_a_page_and_its_picture_where_it_is_wanted(
+    settings: Settings, both: Comparison
+) -> None:
+    assert save_comparison(Settings(history=""), both) is None
+    assert save_comparison(replace(settings, clean_pages=False), both) is not None
+    assert not list(Path(settings.history).rglob("clean"))
+    assert save_comparison(settings, both) is not None
     (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both backends
     with Image.open(clean) as picture:
         assert picture.size == (200, 100)
 
 
-def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
-    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
-    assert not list(Path(settings.history).rglob("clean"))
-
-
 @pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])
 def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
-    page: Path, tmp_path: Path, place: str
+    both: Comparison, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     settings = Settings(history=str(tmp_path / place))
     with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), Recording(settings):
         pytest.fail("a page would be read")
     with pytest.raises(DsocrError):
-        save_comparison(settings, comparison(page))
-    assert save_comparison(Settings(history=""), comparison(page)) is None
+        save_comparison(settings, both)
 
 
 def test_a_run_under_a_profiler_is_marked(
-    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, both: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profilers = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
     runs: dict[str, str] = {}
@@ -126,7 +117,7 @@ def test_a_run_under_a_profiler_is_marked(
     for name in ("NONE", *profilers):
         with monkeypatch.context() as patch, Recording(settings) as recorder:
             patch.setenv(name, "1")
-            recorder.add("page.png", comparison(page))
+            recorder.add("page.png", both)
         runs[name] = str(recorder.id)
     with History(settings.history) as history:
         assert [history.record(run).profiled for run in runs.values()] == [False, True, True, True]

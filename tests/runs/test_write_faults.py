@@ -60,7 +60,7 @@ JOBS: dict[str, Job] = {
     "write": lambda root: write_run(root / "history", "new", [timing("p", "decode", 1.0)]),
     "import": in_history(read_in),
     "export": in_history(lambda history, root: export_runs(history, ["old"], root / "exported.zip")),
-    "annotate": in_history(lambda history, _: history.annotate_all("old", "verdict", [("p", "a", "good")])),
+    "annotate": in_history(lambda history, _: history.annotate("old", "verdict", [("p", "a", "good")])),
     "delete": in_history(lambda history, _: history.empty_trash()),
     "read again": directory_writes.read_again,
     "cache": lambda root: cache(root, "second"),

@@ -1,0 +1,359 @@
+"""Runs of other processes, marks, the trash, damaged runs: a damage costs its run, and is always named."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.cli.main import main
+from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.record import SCHEMA_VERSION
+from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.storage import Storage, StorageError
+from tests.support.flat_tables import flat_tables
+from tests.support.made_up_runs import record, timing, write_run
+
+
+def write(root: Path, *names: str) -> None:
+    """Runs of one time each: 1 ms in the first one, 2 in the second, and so on."""
+    for number, name in enumerate(names, 1):
+        write_run(root, name, [timing("p", "sam", float(number))], created=f"2026-01-0{number}")
+
+
+def run_names(history: History) -> list[str]:
+    return history.runs()["run_id"].tolist()
+
+
+def test_an_empty_place_is_an_empty_history(tmp_path: Path) -> None:
+    with History(tmp_path / "not yet there") as history:
+        assert len(history) == 0 and history.refresh() == 0
+        assert history.query("stage_summary")[0].empty
+        assert history.sql("SELECT count(*) AS n FROM boxes")["n"].tolist() == [0]
+    assert not (tmp_path / "not yet there").exists()
+
+
+def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        write_run(tmp_path, "a", [timing("p", "sam", 1.0)], created="2026-01-01")
+        write_run(tmp_path, "b", [timing("p", "sam", 2.0)], created="2026-01-03T00:00:00+02:00")
+        assert len(history) == 0
+        assert history.refresh() == 2 and history.refresh() == 0
+        assert run_names(history) == ["b", "a"]
+        assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
+        Storage(tmp_path).remove("a")
+        assert history.refresh() == 1
+        assert run_names(history) == ["b"]
+        assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
+        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
+
+
+def test_runs_are_in_the_order_of_their_recorded_time(tmp_path: Path) -> None:
+    for name, created in (("now", "2026-01-01"), ("old", "1969-12-31T23:59:59+00:00"), ("new", "2999-01-01")):
+        write_run(tmp_path, name, [timing("p", "sam", 1.5)], created=created)
+    with History(tmp_path) as history:
+        assert history.run_ids() == ["old", "now", "new"] == run_names(history)[::-1]
+
+
+def test_further_places_are_only_read_and_the_first_one_counts(tmp_path: Path) -> None:
+    write(tmp_path / "shipped", "old", "both")
+    write(tmp_path / "mine", "both")
+    before = sorted((tmp_path / "shipped").rglob("*"))
+    of_both = "SELECT milliseconds FROM stage_timings WHERE run_id = 'both'"
+    for _ in range(2):
+        with History(tmp_path / "mine", tmp_path / "shipped") as history:
+            assert sorted(history.run_ids()) == ["both", "old"]
+            assert history.sql(of_both)["milliseconds"].tolist() == [1.0]
+            history.tag("old", "shown")
+            history.trash(["old"])
+            assert run_names(history) == ["both"] and history.trashed() == ["old"]
+    assert sorted((tmp_path / "shipped").rglob("*")) == before
+    with History(tmp_path / "mine", tmp_path / "shipped") as history:
+        history.storage.remove("both")
+        history.refresh()
+        assert history.sql(of_both)["milliseconds"].tolist() == [2.0]
+
+
+def test_people_see_every_table(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, record("a")) as writer:
+        writer.add_rows("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
+    with History(tmp_path) as history:
+        joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
+        assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
+        assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
+
+
+def test_questions_need_their_parameters(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        for name, given, words in (
+            ("what", {}, "no query 'what'"), ("facts", {"section": "x"}, r"missing \['run_ids'\]"),
+            ("runs", {"speed": 1}, r"unknown \['speed'\]"),
+        ):  # fmt: skip
+            with pytest.raises(HistoryError, match=words):
+                history.query(name, **given)
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    with History(tmp_path) as one, History(tmp_path) as other:
+        one.tag("a", "baseline")
+        other.tag("a", "h200")
+        other.note("a", "first")
+        one.note("a", "second")
+        one.annotate("a", "verdict", [("p", "3", "wrong box")])
+        one.annotate("a", "verdict", [("p", "3", "fine")])
+        other.tag("a", "baseline", on=False)
+        for history in (one, other):
+            history.refresh()
+            [run] = history.runs().to_dict("records")
+            assert list(run["tags"]) == ["h200"] and run["note"] == "second" and not run["trashed"]
+            assert len(history.query("annotations", run_id="a")[0]) == 7
+            assert run_names(history) == history.runs(tags=["h200"])["run_id"].tolist() == ["a"]
+            assert history.runs(tags=["baseline"]).empty
+    with History(tmp_path) as fresh:
+        assert list(fresh.runs()["tags"].iloc[0]) == ["h200"]
+
+
+def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
+    write(tmp_path, *"abc")
+    with History(tmp_path) as history:
+        history.trash(["a", "c"])
+        assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
+        history.restore(["c"])
+        assert run_names(history) == ["c", "b"] and history.runs(trashed=True)["run_id"].tolist() == ["a"]
+        assert history.record("a").id == "a"
+        with pytest.raises(HistoryError, match="no run 'x'"):
+            history.trash(["b", "x"])
+        assert history.trashed() == ["a"]
+
+
+def test_what_was_said_last_counts_although_the_clock_went_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a")
+    with History(tmp_path) as history:
+        history.note("a", "before")
+        history.trash(["a"])
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now - 86_400 * 10**9)
+        history.note("a", "after")
+        history.restore(["a"])
+        history.tag("a", "good")
+        history.tag("a", "good", on=False)
+        with History(tmp_path) as anew:
+            for one in (history, anew):
+                row = one.runs().iloc[0]
+                assert row["note"] == "after" and one.trashed() == [] and not list(row["tags"])
+
+
+def test_changed_and_foreign_annotations_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    with History(tmp_path) as history:
+        history.note("a", "fine")
+        history.tag("a", "kept")
+        noted = tmp_path / "annotations"
+        changed = next(path for path in noted.iterdir() if b"fine" in path.read_bytes())
+        changed.write_bytes(changed.read_bytes().replace(b"fine", b"fire"))
+        for number, content in enumerate([b"", b"{}", b'{"time_ns": 1, "rows": [{"run_id": 3}]}', b"[1]"]):
+            (noted / f"foreign{number}.json").write_bytes(content)
+        history.refresh()
+        damaged = [changed.name, *(f"foreign{number}.json" for number in range(4))]
+        assert sorted(history.problems) == [f"annotations/{name}" for name in damaged]
+        run = history.runs().iloc[0]
+        assert list(run["tags"]) == ["kept"] and not isinstance(run["note"], str)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+RUNS = ("run-0", "run-1", "run-2", "run-3", "run-4")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Five runs, each with texts, boxes and lists of numbers, so that every kind of column is there."""
+    for number, name in enumerate(RUNS):
+        with RunDirectory.create(tmp_path, record(name, created=f"2026-01-0{number + 1}")) as run:
+            pages = [f"page-{page}" for page in range(4)]
+            run.add_rows("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
+            row = {"backend": "eager", "token_ids": [*range(50)], "boxes": [{"number": 0, "text": "a box"}]}
+            run.add_rows("readings", [{"page": page, "text_raw": page * 20, **row} for page in pages])
+    return tmp_path
+
+
+def mutated(content: bytes, random: random.Random) -> bytes | None:
+    """The content with a bit, a byte, a hole, a cut, a byte too many, twice, or none; None: it is gone."""
+    at = random.randrange(len(content))
+    before, after = content[:at], content[at:]
+    end = random.randrange(1, 64)
+    return random.choice([
+        before + bytes([after[0] ^ 1 << random.randrange(8)]) + after[1:],
+        before + bytes([(after[0] + random.randrange(1, 256)) % 256]) + after[1:],
+        before + (bytes(end) if any(after[:end]) else b"\xff" * end)[: len(after)] + after[end:],
+        before, content + content, before + bytes([random.randrange(256)]) + after, b"", None,
+    ])  # fmt: skip
+
+
+def answers(history: History) -> int:
+    """Every kind of question about all that opens; returns how many runs answered."""
+    run_ids = history.run_ids()
+    history.query("stage_summary")
+    found = history.sql("SELECT run_id FROM images JOIN boxes USING (run_id, page)")
+    assert set(found["run_id"]) == set(run_ids)
+    for run_id in run_ids:
+        assert len(flat_tables(history, run_id)["readings"]) == 4
+    return len(run_ids)
+
+
+def damage_and_look(root: Path, seeds: Sequence[int]) -> None:
+    """Mutate a file of the first runs, one a seed, open, ask; put the files back."""
+    before = dict[Path, bytes]()
+    for name, chance in zip(RUNS, map(random.Random, seeds), strict=False):
+        file = chance.choice(sorted((root / "runs" / name).iterdir()))
+        before[file] = file.read_bytes()
+        if (content := mutated(before[file], chance)) is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+    try:
+        with History(root) as history:
+            assert sorted(history.problems) == [f"runs/{name}" for name in RUNS[: len(seeds)]], seeds
+            assert answers(history) == len(RUNS) - len(seeds)
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+
+
+@pytest.mark.parametrize("seeds", [range(4), range(4, 7), range(7, 8)], ids=len)
+def test_mutated_runs_are_named_and_every_other_opens(root: Path, seeds: range) -> None:
+    damage_and_look(root, seeds)
+
+
+@pytest.mark.slow
+def test_400_mutations_are_named_and_every_other_run_opens(root: Path) -> None:
+    for seed in range(1000, 1400, 2):
+        damage_and_look(root, (seed, seed + 1))
+
+
+def test_the_list_of_checksums_is_sha256sum_s(root: Path) -> None:
+    run = root / "runs" / "run-0"
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=run, check=True)
+    listed = {line.split("  ")[1] for line in (run / CHECKSUMS).read_text().splitlines()[:-1]}
+    assert listed == {path.name for path in run.glob("*")} - {CHECKSUMS}
+
+
+def test_a_run_damaged_while_the_history_is_open_is_left_out_until_it_is_repaired(root: Path) -> None:
+    with History(root) as history:
+        file = root / "runs" / "run-3" / "readings.parquet"
+        content = file.read_bytes()
+        file.write_bytes(content[:100])
+        sides = {"a": "run-1", "b": "run-3", "backend_a": "eager", "backend_b": "eager"}
+        assert set(history.query("coverage", **sides)[0]["outcome"]) == {"not in B"}
+        assert list(history.problems) == ["runs/run-3"]
+        with pytest.raises(HistoryError, match=r"run run-3 is damaged: readings.parquet: .*history check"):
+            history.record("run-3")
+        file.write_bytes(content)
+        assert history.refresh() == 1 and not history.problems and answers(history) == 5
+
+
+def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    (tmp_path / "runs" / "being copied").mkdir()
+    document = tmp_path / "runs" / "a" / "run.json"
+    document.rename(tmp_path / "aside")
+    (tmp_path / "runs" / "afile").write_text("")
+    with History(tmp_path) as history:
+        a_file = {"runs/afile": "its folder cannot be listed (Not a directory)"}
+        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"} | a_file
+        (tmp_path / "aside").rename(document)
+        assert history.refresh() == 1 and history.problems == a_file
+
+
+def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = root / "runs" / "run-0" / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": SCHEMA_VERSION + 1}))
+    place = ("--history", str(root))
+    assert main(["history", "check", "--trash", *place]) == 0
+    assert "not read  runs/run-0" in capsys.readouterr().out
+    assert main(["history", "trash", "run-0", *place]) == 0  # as a person asked
+    assert main(["history", "trash", "--empty", *place]) == 0
+    with History(root) as history, pytest.raises(StorageError), history.writer(record("run-0")) as run:
+        run.add_rows("stage_timings", [timing("p", "decode", 1.0)])
+    assert json.loads(file.read_text())["schema_version"] == SCHEMA_VERSION + 1
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "file"])
+def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, "a")
+    with History(tmp_path) as history:
+        history.tag("a", "kept")
+        strange = tmp_path / "runs" / "strange"
+        if kind == "file":
+            strange.write_text("words")
+        else:
+            strange.symlink_to(tmp_path / "nowhere")
+        history.refresh()
+        assert "its folder cannot be listed" in history.problems["runs/strange"]
+        write(tmp_path, "another")
+        history.refresh()  # what comes later is there too
+        assert run_names(history) == ["another", "a"] and run_names(history)
+        assert history.runs(tags=["kept"])["run_id"].tolist() == ["a"]
+        history.trash(["strange"])
+        assert history.empty_trash() == 1
+        assert not history.problems and not list((tmp_path / "unfinished").iterdir())
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".x", "a/b"])
+@pytest.mark.parametrize("ask", [Storage.directory, Storage.document, Storage.remove])
+def test_what_is_no_name_of_a_run_is_refused(tmp_path: Path, ask: Callable[..., object], name: str) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError, match="is no name of a run"):
+        ask(Storage(tmp_path), name)
+    assert (tmp_path / "x").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("relative", "words"),
+    [*((out, "is not a file of a run") for out in ("../../secret", "/etc/hostname", "", "a/../..", "a\0")),
+     ("clean/none.jpg", "not there"), ("x" * 300, "File name too long")],
+)  # fmt: skip
+def test_a_path_that_leads_out_of_a_run_is_refused(tmp_path: Path, relative: str, words: str) -> None:
+    write(tmp_path, "a")
+    (tmp_path / "secret").touch()
+    with pytest.raises(StorageError, match=words):
+        Storage(tmp_path).file("a", relative)
+
+
+def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = r"file/unfinished/run-1\..* could not be made \(Not a directory\)"
+    with pytest.raises(StorageError, match=words):
+        RunDirectory.create(tmp_path / "file", record())
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    for place, words in (
+        (tmp_path, "runs: not a folder"), ("s3://bucket/history", "the history is a directory; give a path")
+    ):  # fmt: skip
+        with pytest.raises(StorageError, match=words):
+            History(place)
+
+
+def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path, record()).close()
+    [left] = (tmp_path / "unfinished").iterdir()
+    os.utime(left, (time.time() + 10**6, time.time() + 10**6))
+    assert [leftover.age_s for leftover in Storage(tmp_path).leftovers(clear=True)] == [0.0]
+    assert not Storage(tmp_path).leftovers()

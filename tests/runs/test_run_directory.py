@@ -1,0 +1,200 @@
+"""A run is written whole or not at all, and holds what the results held."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.reading.parity import compare_results
+from dsocr_core.runs.checksums import write_checksums
+from dsocr_core.runs.history import History
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.record import RecordError, RunRecord, record_run
+from dsocr_core.runs.results import PageResults, parity_row
+from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.schema import SchemaError, rows_to_table
+from dsocr_core.runs.storage import EntryExists, Storage
+from dsocr_core.settings import Settings
+from tests.support.flat_tables import flat_tables
+from tests.support.made_up_runs import HOSTILE, record, timing
+from tests.support.results import make_result
+
+TWO_BOXES = (
+    "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n"
+    "<|ref|>text<|/ref|><|det|>[[0, 500, 999, 600]]<|/det|>\nWorld\n"
+)
+
+
+def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
+    image = tmp_path / "page.png"
+    Image.new("RGB", (1000, 800), "white").save(image)
+    ours, vendor = make_result(TWO_BOXES, image=image), make_result(backend="vendor", image=image)
+    report = compare_results(ours, vendor)
+    run = record_run(Settings(), [ours, vendor], "python -m dsocr_core compare page.png", notes="a first try")
+    with RunDirectory.create(tmp_path / "h", run) as writer:
+        writer.add(PageResults("page.png", results=[ours]))
+        writer.add(PageResults("page.png", results=[vendor]))
+        writer.add_rows("parity", [parity_row("page.png", report)])
+        writer.add_rows("kernels", [])
+        writer.add(PageResults.failed("broken.png", ["eager"], "broken.png: cannot be read"))
+        place = Storage(tmp_path / "h")
+        assert place.leftovers() == place.leftovers(clear=True) == [] and writer.directory.is_dir()
+    with History(tmp_path / "h") as history:
+        assert history.record(run.id) == run
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, run.id).items()}
+    names = sorted(path.name for path in (tmp_path / "h" / "runs" / run.id).iterdir())
+    assert names == ["SHA256SUMS", "parity.parquet", "readings.parquet", "run.json", "timings.parquet"]
+    of_ours = next(row for row in tables["images"] if row["backend"] == "eager" and row["page"] == "page.png")
+    assert (of_ours["width"], of_ours["height"], of_ours["bytes"]) == (1000, 800, image.stat().st_size)
+    assert (of_ours["new_tokens"], of_ours["prompt_tokens"]) == (len(TWO_BOXES), 5)
+    assert of_ours["text_raw"] == TWO_BOXES
+    failed = next(row for row in tables["images"] if row["page"] == "broken.png")
+    assert failed["error"] == "broken.png: cannot be read"
+    assert failed["text_raw"] is None and failed["new_tokens"] is None
+    times = {
+        row["stage"]: (row["milliseconds"], row["inside_prefill"])
+        for row in tables["stage_timings"]
+        if row["backend"] == "eager"
+    }
+    assert len(times) == 9
+    assert times["sam"] == (10.0, True) and times["prefill"] == (50.0, False)
+    inside = {stage for stage, (_, inside) in times.items() if inside}
+    assert inside == {"sam", "clip", "projector", "vision_fusion"}
+    # 999 is the far side of a page 1000 pixels wide.
+    boxes = [row for row in tables["boxes"] if row["backend"] == "eager"]
+    found = [(row["number"], row["label"], row["x1"], row["x2"]) for row in boxes]
+    assert found == [(0, "title", 100.0, 500.0), (1, "text", 0.0, 1000.0)]
+    tokens = {row["backend"]: row["token_ids"] for row in tables["readings"] if row["token_ids"]}
+    assert tokens == {"eager": list(ours.token_ids or ()), "vendor": list(vendor.token_ids or ())}
+    [row] = tables["parity"]
+    assert (row["verdict"], row["boxes_a"], row["boxes_b"]) == (report.verdict, 2, 1)
+    assert row["character_error_rate"] == report.character_error_rate > 0
+    # Our text goes on where the vendor's ends: 66 characters, a token each.
+    assert row["first_divergence"] == 66 == len(vendor.token_ids or ())
+    assert not place.leftovers()
+
+
+def test_a_page_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = set[tuple[int, int]](), os.fsync
+
+    def watched(handle: int) -> None:
+        status = os.fstat(handle)
+        synced.add((status.st_ino, status.st_size))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with contextlib.closing(RunDirectory.open(tmp_path / "out")) as run:
+        for name in ("a", "b"):
+            run.add(PageResults(name, results=[make_result()]))
+            parts = [file.stat() for file in (tmp_path / "out").rglob("*.parquet")]
+            assert {(part.st_ino, part.st_size) for part in parts} <= synced and parts
+
+
+def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), RunDirectory.create(tmp_path, record()) as writer:
+        writer.add_rows("readings", [{"page": "a"}])
+        _ = 1 / 0
+    place = Storage(tmp_path)
+    assert place.names() == set()
+    [leftover] = place.leftovers()
+    assert "run-1" in leftover.path
+    assert [item.path for item in place.leftovers(clear=True)] == [leftover.path] and place.leftovers() == []
+
+
+def test_a_run_never_replaces_another(tmp_path: Path) -> None:
+    for page, refused in (("first", contextlib.nullcontext()), ("second", pytest.raises(EntryExists))):
+        with refused, RunDirectory.create(tmp_path, record()) as writer:
+            writer.add_rows("readings", [{"page": page}])
+    table = pq.read_table(tmp_path / "runs" / "run-1" / "readings.parquet")
+    assert table["page"].to_pylist() == ["first"]
+
+
+# --- rows and records -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table, row, words",
+    [
+        ("timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
+        ("timings", timing("p", "sam", float("nan")), "not finite"),
+        ("timings", timing("p", "sam", float("inf")), "not finite"),
+        ("timings", timing("p", "sam", -1.0), "below 0"),
+        ("timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
+        ("timings", timing("p", "sam", True), "milliseconds"),
+        ("timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
+        ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
+        ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
+        ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
+        ("readings", {"page": "p", "token_ids": [2**40]}, "token_ids"),
+        ("readings", {"page": "p", "width": 2**70}, "width"),
+        ("readings", {"width": 1}, "page may not be empty"),
+    ],
+)
+def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        rows_to_table(table, "r", [row])
+
+
+def test_text_of_any_kind_is_kept_as_it_is() -> None:
+    table = rows_to_table("readings", "r", [{"page": text, "text_raw": text} for text in HOSTILE])
+    assert tuple(table["page"].to_pylist()) == HOSTILE
+    half = rows_to_table("readings", "r", [{"page": "a\ud800b"}])
+    assert half["page"].to_pylist() == ["a?b"]
+
+
+def test_a_record_survives_json() -> None:
+    run = record(
+        "a.b-1", command="python -m dsocr_core run 'x y.png'", settings={"infer": {"max_new_tokens": "inf"}},
+        notes=HOSTILE[7], git_dirty=True, versions={"torch": "2"},
+    )  # fmt: skip
+    assert RunRecord.from_json(json.loads(json.dumps(run.to_json()))) == run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [*({"id": name} for name in ("../x", "", ".hidden", "a/b", "a" * 101, "a b", "a\n", None)),
+     {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "eager"}, {"settings": []},
+     {"notes": 3}],
+)  # fmt: skip
+def test_foreign_records_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(RecordError):
+        RunRecord.from_json(record().to_json() | change)
+
+
+def test_a_checkpoint_of_the_project_is_named_within_it() -> None:
+    """Two clones read with one checkpoint: where they lie is no difference of their runs."""
+    inside = replace(make_result(), environment={"checkpoint": str(EMBEDDED_CHECKPOINT)})
+    run = record_run(Settings(), [inside], None)
+    assert run.settings["checkpoint"] == run.environment["eager"]["checkpoint"] == "data/mini"
+    config = PROJECT_ROOT / "published" / "config.json"
+    for given, named in ((f"random:{config}", "random:published/config.json"), ("/models/a", "/models/a")):
+        assert record_run(Settings(checkpoint=given), [], None).settings["checkpoint"] == named
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 5, 99, 0, -1, None, "4", True, 1.0])
+def test_a_run_of_another_version_is_named_and_skipped(tmp_path: Path, version: object) -> None:
+    for name in ("run-1", "run-2"):
+        with RunDirectory.create(tmp_path / "h", record(name)) as run:
+            run.add_rows("readings", [{"page": "p", "backend": "eager", "text_raw": "text"}])
+    directory = tmp_path / "h" / "runs" / "run-1"
+    document = json.loads((directory / "run.json").read_text()) | {"schema_version": version}
+    (directory / "run.json").write_text(json.dumps(document))
+    write_checksums(directory)
+    with History(tmp_path / "h") as history:
+        assert history.run_ids() == ["run-2"]
+        reason = history.problems["runs/run-1"]
+    if type(version) is int and 1 <= version <= 3:
+        assert reason == f"run.json: recorded by another version (schema {version}): record it anew"
+    else:
+        assert ("a later one" if version in (5, 99) else "not a run of this project") in reason
+    with History(tmp_path / "into") as history:
+        [skipped] = import_paths(history, [directory]).skipped
+        assert reason.endswith(skipped.reason) and history.run_ids() == []
