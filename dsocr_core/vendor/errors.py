@@ -1,4 +1,4 @@
-"""Errors of the vendor backend, as the caller gets them."""
+"""Errors of the vendor backend, as the caller gets them, and what leaves the code in the worker."""
 
 from dsocr_core.base.errors import DsocrError
 
@@ -21,3 +21,7 @@ class VendorFailed(VendorError):
 
 class VendorCrashed(VendorError):
     """The worker process died, or took longer than allowed and was killed."""
+
+
+class StoppedByCaller(BaseException):
+    """Raised inside the vendor's code to leave it; its own `except Exception` must not catch it."""

@@ -15,18 +15,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers import LogitsProcessorList, TextStreamer
 
 from dsocr_core.models.family import MODELS, all_stages
+from dsocr_core.vendor.errors import StoppedByCaller
 from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
 _STAGE_MODULES = {(stage.name, stage.module) for spec in MODELS.values() for stage in spec.vision}
 """Stages and their attributes of the inner model, published names; a model lacks those of others."""
 
 TEXT_INTERVAL_S = 0.05
-
-
-class StoppedByCaller(BaseException):
-    """Raised inside the vendor's code to leave it; its own `except Exception` must not catch it."""
 
 
 class UnlikeInfer(RuntimeError):
@@ -251,20 +249,14 @@ def _hooks(module: torch.nn.Module, begins: Callable[[], None], ended: Callable[
     return [before, module.register_forward_hook(lambda _module, _inputs, _output: ended())]
 
 
-class StreamTap:
+class StreamTap(TextStreamer):  # type: ignore[misc]
     """Stands in for the vendor's streamer: passes everything on, sends text, checks for a stop."""
 
     def __init__(self, observation: Observation, tokenizer: Any, inner: Any) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=False)
         self._observation, self._inner = observation, inner
         self._prompt_came = False
-        self._text: list[str] = []
-        self._sent_at = 0.0
-        self._decoder: Any = None
-        if observation.request.stream_text:
-            from transformers import TextStreamer
-
-            self._decoder = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False)
-            self._decoder.on_finalized_text = lambda text, stream_end=False: self._text.append(text)
+        self._text, self._sent_at = "", 0.0
 
     def put(self, value: Any) -> None:
         if self._prompt_came:
@@ -272,23 +264,20 @@ class StreamTap:
         self._prompt_came = True
         if self._inner is not None:
             self._inner.put(value)
-        if self._decoder is not None:
-            self._decoder.put(value)
-            if time.perf_counter() - self._sent_at >= TEXT_INTERVAL_S:
-                self._flush()
+        if self._observation.request.stream_text:
+            super().put(value)
 
     def end(self) -> None:
         if self._inner is not None:
             self._inner.end()
-        if self._decoder is not None:
-            self._decoder.end()
-            self._flush()
+        if self._observation.request.stream_text:
+            super().end()
 
-    def _flush(self) -> None:
-        if any(self._text):
-            self._observation.send(Text(self._observation.request.number, "".join(self._text)))
-            self._text.clear()
-        self._sent_at = time.perf_counter()
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        self._text += text
+        if self._text and (stream_end or time.perf_counter() - self._sent_at >= TEXT_INTERVAL_S):
+            self._observation.send(Text(self._observation.request.number, self._text))
+            self._text, self._sent_at = "", time.perf_counter()
 
 
 class BestTwo:
@@ -331,8 +320,6 @@ def prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 def with_processor(kwargs: Mapping[str, Any], processor: Any) -> Any:
     """Its logits processors with one more at their end."""
-    from transformers import LogitsProcessorList
-
     return LogitsProcessorList([*(kwargs.get("logits_processor") or ()), processor])
 
 

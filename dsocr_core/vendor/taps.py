@@ -16,8 +16,8 @@ import torch
 from dsocr_core.models.taps.files import Recorder, fingerprints
 from dsocr_core.models.taps.hooks import tapped
 from dsocr_core.models.taps.table import At, Layout, Tap
+from dsocr_core.vendor.errors import StoppedByCaller
 from dsocr_core.vendor.observe import (
-    StoppedByCaller,
     limit_new_tokens,
     prompt_of,
     rotary_dtype,

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, ModelSpec, family_of, read_config
 from dsocr_core.reading.records import POSTPROCESS_ERROR
-from dsocr_core.vendor.errors import VendorFailed
+from dsocr_core.vendor.errors import StoppedByCaller, VendorFailed
 from dsocr_core.vendor.protocol import (
     FILES,
     MAX_LINE_BYTES,
@@ -233,8 +233,6 @@ class Worker:
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
     """The message of an exception. After a CUDA error the process is not to be trusted any more."""
-    from dsocr_core.vendor.observe import StoppedByCaller
-
     if isinstance(error, StoppedByCaller):
         return Failure(number, "cancelled", "cancelled", True)
     if isinstance(error, DsocrError):

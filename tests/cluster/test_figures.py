@@ -13,7 +13,10 @@ from tests.support.made_up_output import HOSTILE, MadeUpOutput
 
 def marker(index: int, worker: str, began: float, ended: float, pages: int = 50) -> Marker:
     shard = f"{index:09d}-{0:016x}"
-    return Marker("f", "t", 1, "", "", shard, pages, 0, 0, {}, worker, began, ended)
+    return Marker(
+        file="f", worker_file="t", bytes=1, sha256="", worker_sha256="", shard=shard, read=pages, failed=0,
+        quarantined=0, causes={}, worker=worker, began=began, ended=ended,
+    )  # fmt: skip
 
 
 def figures(ahead_s: float, gone_from: int = 10**9, shards: int = 80) -> Figures:
