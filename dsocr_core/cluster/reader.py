@@ -14,8 +14,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,12 @@ class WorkerJob:
 
 
 @dataclass
-class _Batch:
-    """Pages that were sent to the process together: those without a result, by number, and the others."""
+class _Page:
+    """A page that was sent to the process; its reading is None until it has ended."""
 
-    left: dict[int, PageRef]
-    read: list[PageReading] = field(default_factory=list)
-    began: set[int] = field(default_factory=set)
-
-    @property
-    def begun(self) -> list[PageRef]:
-        """Pages that the process has begun and not ended."""
-        return [page for number, page in self.left.items() if number in self.began]
+    ref: PageRef
+    began: bool = False
+    reading: PageReading | None = None
 
 
 class Reader:
@@ -101,13 +96,13 @@ class Reader:
         left, deaths = list(pages), 0
         while left:
             with self._turn(alone):
-                batch, death = self._sent(left)
-            begun = batch.begun
-            left = [page for page in batch.left.values() if page not in begun]
+                sent, death = self._sent(left)
+            found += [page.reading for page in sent if page.reading is not None]
+            begun = [page.ref for page in sent if page.reading is None and page.began]
+            left = [page.ref for page in sent if page.reading is None and not page.began]
             deaths = 0 if begun else deaths + 1
             if left and deaths == MOST_STARTS:
                 raise ReaderError(f"the reader process ended {deaths} times before it began a page: {death}")
-            found += batch.read
             for page in begun:
                 if alone:
                     words = f"{death}; it ended 2 processes, the last one while it was read alone"
@@ -144,22 +139,20 @@ class Reader:
                 # Its memory is free then, and its CPU time is counted with this process's.
                 self._changed.wait_for(lambda: process.death, _STOP_S)
 
-    def _sent(self, pages: Sequence[PageRef]) -> tuple[_Batch, str | None]:
+    def _sent(self, refs: Sequence[PageRef]) -> tuple[list[_Page], str | None]:
         """Pages after they were read, or after the process died on them, with how it did."""
         with self._changed:
-            process = self._ready()
-            batch = _Batch({next(self._numbers): page for page in pages})
-            process.batches.append(batch)
-            lines = [
-                json.dumps({"id": number, "path": page.path, "page": page.page, "source": page.source})
-                for number, page in batch.left.items()
-            ]
-        process.send(lines)  # not under the lock: it waits for a process that reads nothing
+            process, pages = self._ready(), {next(self._numbers): _Page(ref) for ref in refs}
+            process.pages |= pages
+        process.send(  # not under the lock: it waits for a process that reads nothing
+            json.dumps({"id": number, "path": ref.path, "page": ref.page, "source": ref.source})
+            for number, ref in zip(pages, refs, strict=True)
+        )
         with self._changed:
-            self._changed.wait_for(lambda: process.death or not batch.left or self._stopped)
-            if self._stopped and not process.death and batch.left:
+            self._changed.wait_for(lambda: process.death or process.done(pages) or self._stopped)
+            if self._stopped and not process.death and not process.done(pages):
                 raise Cancelled
-            return batch, process.death
+            return list(pages.values()), process.death
 
     def _ready(self) -> _Process:
         """A process that has loaded the model. Under the lock."""
@@ -190,7 +183,8 @@ class _Process:
 
     def __init__(self, job: WorkerJob, folder: Path, changed: threading.Condition) -> None:
         self._job, self._changed = job, changed
-        self.batches: list[_Batch] = []
+        self.pages: dict[int, _Page] = {}
+        """Those that have not ended."""
         self.ready = False
         self.fatal: str | None = None
         self.death: str | None = None
@@ -208,7 +202,10 @@ class _Process:
         """Tell whether somebody else ended it, as the system does when memory runs out."""
         return self._ended_for is None and (self._child.returncode or 0) < 0
 
-    def send(self, lines: Sequence[str]) -> None:
+    def done(self, numbers: Iterable[int]) -> bool:
+        return not any(number in self.pages for number in numbers)
+
+    def send(self, lines: Iterable[str]) -> None:
         with contextlib.suppress(ChildGone):  # heard of elsewhere
             self._child.send("".join(f"{line}\n" for line in lines).encode())
 
@@ -247,24 +244,19 @@ class _Process:
         if "ready" in message or "fatal" in message:
             self.ready, self.fatal = "ready" in message, message.get("fatal")
             return
-        number = int(message["began"] if "began" in message else message["id"])
-        for batch in self.batches:
-            if number not in batch.left:
-                continue
-            if "began" in message:
-                batch.began.add(number)
-                break
-            page = batch.left[number]
-            if "error" in message:
-                batch.read.append(page.failed(str(message["error"])))
-            else:
-                batch.read.append(page.read(result_from_jsonable(message["result"])))
-            del batch.left[number]
-        self.batches = [batch for batch in self.batches if batch.left]
+        page = self.pages[int(message["began"] if "began" in message else message["id"])]
+        if "began" in message:
+            page.began = True
+            return
+        if "error" in message:
+            page.reading = page.ref.failed(str(message["error"]))
+        else:
+            page.reading = page.ref.read(result_from_jsonable(message["result"]))
+        del self.pages[int(message["id"])]
 
     def _check(self) -> None:
         """End it when it takes more time or memory than a page may."""
-        if self.ready and not any(batch.begun for batch in self.batches):
+        if self.ready and not any(page.began for page in self.pages.values()):
             self._heard = time.monotonic()
         limit_s = self._job.page_limit_s if self.ready else LOAD_LIMIT_S
         if time.monotonic() - self._heard > limit_s:
