@@ -7,9 +7,9 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
@@ -166,23 +166,21 @@ def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
 # --- a run that is read again ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A recorded run to read again."""
+class Recorded(NamedTuple):
+    """A recorded run to read again, as many pages together as they were: alone they round differently."""
 
     backend: str | None
     pages: Pages
     settings: Settings
     batch: int
-    """Pages that are read together, as they were: together they round differently from one alone."""
 
 
 def recorded_run(
     location: str, run: str, backend: str | None, images: Sequence[str], given: Settings, typed: str
 ) -> Recorded:
-    """Find what a run of the history read. `images` are where its pages are now, by name.
+    """Find what a run of the history read with `backend`; `images` are where its pages are now, by name.
 
-    `backend` is whose texts are compared; `typed` is the command line. Raises DsocrError.
+    Raises DsocrError.
     """
     from dsocr_core.runs.history import SEED_LOCATION, History
     from dsocr_core.runs.results import readings
@@ -203,12 +201,10 @@ def recorded_run(
 
 def batch_of(read: Readings, backend: str | None) -> int:
     """Give the number of pages that the run read together, as most of its results say."""
-    found = Counter(
-        result.environment.get("batch", "1") for (_, of), result in read.results.items() if of == backend
-    )
-    number = max(found, key=lambda each: found[each], default="1")
-    known = number.isascii() and number.isdigit()
-    return max(1, min(int(number[:9]), _MOST_TOGETHER)) if known else 1
+    results = (result for (_, of), result in read.results.items() if of == backend)
+    found = Counter(result.environment.get("batch", "1") for result in results).most_common(1)
+    number = found[0][0] if found else ""
+    return max(1, min(int(number[:9]), _MOST_TOGETHER)) if number.isascii() and number.isdigit() else 1
 
 
 def _settings(record: RunRecord, given: Settings, typed: str) -> Settings:
@@ -247,7 +243,6 @@ def _pages(read: Readings, backend: str | None, images: Sequence[str], settings:
         return Pages.recorded(sources)
     found = expand(images, None, None, settings.pdf_dpi, settings.max_pixels, recursive=True).only(requests)
     if not len(found):
-        raise DsocrError(
-            f"none of the given files is called like a page of the run, as '{next(iter(requests))}'"
-        )
+        name = next(iter(requests))
+        raise DsocrError(f"none of the given files is called like a page of the run, as '{name}'")
     return found
