@@ -114,15 +114,6 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     assert said(*arguments, code=FAILED) == "error: cancelled"
 
 
-def test_a_run_for_a_profiler_measures_nothing(
-    page: Path, checkpoint: Path, tmp_path: Path, document: Document
-) -> None:
-    words = ("run", page, "--checkpoint", checkpoint, *SHORT, "--out", tmp_path / "out", "--nvtx-only")
-    (row,) = document(*words)["pages"]
-    assert (row["tokens"], row["timings_ms"]) == (12, {"eager": {}})
-    assert not (tmp_path / "runs").exists()  # nothing of it is in the result cache
-
-
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
@@ -171,12 +162,14 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
 def test_settings_come_from_yaml_and_options_win(
     page: Path, checkpoint: Path, tmp_path: Path, document: Document
 ) -> None:
+    """For a profiler nothing is measured, and nothing of it is in the result cache."""
     config = tmp_path / "run.yaml"
     config.write_text(f"checkpoint: {checkpoint}\npreset: small\ninfer:\n  max_new_tokens: 5\n")
-    words = ("run", "--config", config, page, "--preset", "tiny", "--out", tmp_path / "out")
+    words = ("run", "--config", config, page, "--preset", "tiny", "--out", tmp_path / "out", "--nvtx-only")
     (row,) = document(*words)["pages"]
-    assert (row["tokens"], row["finish_reason"]) == (5, "length")
+    assert (row["tokens"], row["finish_reason"], row["timings_ms"]) == (5, "length", {"eager": {}})
     assert json.loads((tmp_path / "out" / "predictions.jsonl").read_text())["preset"] == "tiny"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:
