@@ -2,11 +2,10 @@
 
 The modules and weights are the embedded DeepSeek-OCR's. Written anew is what the published code does
 otherwise: a ring of the last generated tokens in the decoder, up to 32 tiles, several pages in one prompt,
-`max_length` and an n-gram rule with a window, and the second form of markup.
+`max_length` and an n-gram rule with a window.
 """
 
-import re
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,22 +27,18 @@ from .image_inputs import (
     image_token_count,
     load_page,
     to_tensor,
-    valid_image_tokens,
 )
 from .modeling_deepseekocr import (
     DeepseekOCRForCausalLM,
     DeepseekOCRModel,
     Pages,
     StdoutStreamer,
-    print_compression,
 )
-from .results import SPAN, clean_output, draw_boxes, pixel_boxes
+from .results import clean_output
 from .sam_encoder import SamEncoder as SamEncoder
 
 MOST_TILES = 32
 MAX_LENGTH = 32768
-PAGE = "<PAGE>"
-DET_SPAN = re.compile(r"<\|det\|>\s*([A-Za-z_][\w-]*)\s*(\[[^\]]+\])\s*<\|/det\|>")
 
 
 class UnlimitedOCRConfig(DeepseekOCRConfig):
@@ -122,75 +117,28 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
         self.post_init()
 
     def infer(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompt: str = "",
-        image_file: str = "",
-        output_path: str = "",
-        base_size: int = 1024,
-        image_size: int = 640,
-        crop_mode: bool = True,
-        test_compress: bool = False,
-        save_results: bool = False,
-        eval_mode: bool = False,
-        max_length: int = MAX_LENGTH,
-        no_repeat_ngram_size: int = 0,
-        ngram_window: int = 0,
-    ) -> str | None:
-        """Read one page. Returns the text in eval mode; else streams it to stdout and returns None."""
-        directory = made(output_path)
-        page = load_page(image_file)
-        inputs = prepare_inputs(tokenizer, prompt, [page], base_size, image_size, crop_mode)
-        rule = (no_repeat_ngram_size, ngram_window)
-        text = self.text_of(tokenizer, inputs, max_length, rule, streams=not eval_mode)
-        if eval_mode:
-            return clean_output(text, tokenizer.eos_token)
-        if test_compress:
-            valid = valid_image_tokens(page.size, inputs.tile_count, base_size, image_size, crop_mode)
-            print_compression(page.size, valid, len(tokenizer.encode(text, add_special_tokens=False)))
-        if save_results:
-            markdown, boxed = processed(clean_output(text, tokenizer.eos_token), page, directory)
-            (directory / "result.md").write_text(markdown, encoding="utf-8", newline="")
-            boxed.save(directory / "result_with_boxes.jpg")
-        return None
+        self, tokenizer: PreTrainedTokenizerBase, prompt: str = "", image_file: str = "",
+        base_size: int = 1024, image_size: int = 640, crop_mode: bool = True, max_length: int = MAX_LENGTH,
+        no_repeat_ngram_size: int = 0, ngram_window: int = 0, **_: Any,
+    ) -> None:  # fmt: skip
+        """Read one page; streams its text to stdout. What the published code writes is not made."""
+        inputs = prepare_inputs(tokenizer, prompt, [load_page(image_file)], base_size, image_size, crop_mode)
+        self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window))
 
     def infer_multi(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        prompt: str = "",
-        image_files: list[str] | None = None,
-        output_path: str = "",
-        image_size: int = 640,
-        save_results: bool = False,
-        max_length: int = MAX_LENGTH,
-        no_repeat_ngram_size: int = 0,
-        ngram_window: int = 0,
-    ) -> tuple[str, int]:
-        """Read several pages in one prompt. Returns the text, with `save_results` as it is written, and its
-        number of tokens. Text before the first `<PAGE>` is dropped from what is written, as published.
-        """
-        directory = made(output_path)
-        pages = [load_page(file) for file in image_files or ()]
+        self, tokenizer: PreTrainedTokenizerBase, prompt: str = "", image_files: Sequence[str] = (),
+        image_size: int = 640, max_length: int = MAX_LENGTH, no_repeat_ngram_size: int = 0,
+        ngram_window: int = 0, **_: Any,
+    ) -> tuple[str, int]:  # fmt: skip
+        """Read several pages in one prompt. Returns the text and its number of tokens."""
+        pages = [load_page(file) for file in image_files]
         inputs = prepare_inputs(tokenizer, prompt, pages, image_size, image_size, crop_mode=False)
-        text = self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window), streams=True)
+        text = self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window))
         text = clean_output(text, tokenizer.eos_token)
-        count = len(tokenizer.encode(text, add_special_tokens=False))
-        if save_results:
-            parts = [part.strip() for part in text.split(PAGE)[1:]]
-            for number, page in enumerate(pages[: len(parts)]):
-                parts[number], boxed = processed(parts[number], page, directory, f"page_{number}_")
-                boxed.save(directory / f"result_with_boxes_{number}.jpg")
-            text = f"{PAGE}\n" + f"\n{PAGE}\n".join(parts)
-            (directory / "result.md").write_text(text, encoding="utf-8", newline="")
-        return text, count
+        return text, len(tokenizer.encode(text, add_special_tokens=False))
 
     def text_of(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        inputs: PageInputs,
-        max_length: int,
-        rule: tuple[int, int],
-        streams: bool,
+        self, tokenizer: PreTrainedTokenizerBase, inputs: PageInputs, max_length: int, rule: tuple[int, int]
     ) -> str:
         """Text of one `generate` call, end token included; `rule` is an n-gram's size and the window."""
         device, (size, window) = self.device, rule
@@ -201,7 +149,7 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
             limits["logits_processor"] = LogitsProcessorList([WindowRule(size, window)])
         elif size:
             limits["no_repeat_ngram_size"] = size
-        streamer = StdoutStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False) if streams else None
+        streamer = StdoutStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False)
         with (
             torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16),
             torch.no_grad(),
@@ -220,13 +168,6 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
                 **limits,
             )
         return tokenizer.decode(output_ids[0, inputs.input_ids.shape[0] :])
-
-
-def made(output_path: str) -> Path:
-    """The output directory with its folder of pictures."""
-    directory = Path(output_path)
-    (directory / "images").mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def choose_grid(width: int, height: int) -> tuple[int, int]:
@@ -278,25 +219,3 @@ def prepare_inputs(
         images_spatial_crop=torch.tensor([grid] * len(pages), dtype=torch.long),
         tile_count=len(tiles),
     )
-
-
-def processed(text: str, page: Image.Image, directory: Path, prefix: str = "") -> tuple[str, Image.Image]:
-    """A page's text without its markup, and the page with its boxes; crops are saved on the way."""
-    spans = [*SPAN.finditer(text), *DET_SPAN.finditer(text)]
-    boxed = draw_boxes(page, [(span[1], boxes_of(span[2], page.size)) for span in spans], directory)
-    for file in list((directory / "images").glob("*.jpg")) if prefix else []:
-        if file.stem.isdigit():
-            file.rename(file.with_name(f"{prefix}{file.name}"))
-    images = [span[0] for span in spans if span[1].strip() == "image" or "<|ref|>image<|/ref|>" in span[0]]
-    for number, mark in enumerate(images):
-        text = text.replace(mark, f"![](images/{prefix}{number}.jpg)\n")
-    for span in spans:
-        if span[0] not in images:
-            text = text.replace(span[0], "").replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
-    return text, boxed
-
-
-def boxes_of(coordinates: str, size: tuple[int, int]) -> list[tuple[int, int, int, int]]:
-    """The boxes in pixels; a flat list of numbers is one box."""
-    nested = re.match(r"\s*\[\s*\[", coordinates)
-    return pixel_boxes(coordinates if nested else f"[{coordinates}]", size)
