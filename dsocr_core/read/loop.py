@@ -17,8 +17,8 @@ from functools import partial
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.source import Prefetch
-from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead, PreparedPages, ReadyPage
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.prefetch import PageReader, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.read.session import Sides
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import CancelToken, OcrResult
 
@@ -99,20 +99,23 @@ def _in_order(sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int, 
 def _in_batch(sides: Sides, pages: PageReader, on_page: OnPage, slots: int, stop: CancelToken) -> None:
     came: queue.Queue[PageOutcome | BaseException | None] = queue.Queue(MOST_WAITING)
 
-    def on_other(page: PageDone | PageFailed) -> None:
-        came.put(PageOutcome(page))
-
-    def on_result(page: object, outcome: OcrResult | DsocrError) -> None:
+    def on_result(page: object, result: OcrResult | DsocrError) -> None:
         assert isinstance(page, PageToRead)
-        if isinstance(outcome, DsocrError):
-            came.put(PageOutcome(page.failed(str(outcome))))
+        if isinstance(result, DsocrError):
+            came.put(PageOutcome(page.failed(str(result))))
         else:
-            came.put(PageOutcome(page, (Comparison(page.request, outcome),)))
+            came.put(PageOutcome(page, (Comparison(page.request, result),)))
 
     def work() -> None:
         try:
             with Prefetch(pages.read, pages.largest_first) as taken:
-                sides.read_many(PreparedPages(taken, on_other), on_result, slots, stop)
+                sides.first.read_many(
+                    "a",
+                    PreparedPages(taken, lambda page: came.put(PageOutcome(page))),
+                    on_result,
+                    slots,
+                    stop,
+                )
             came.put(None)
         except BaseException as error:  # noqa: BLE001 - raised where the pages are recorded
             came.put(error)

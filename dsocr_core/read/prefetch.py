@@ -18,7 +18,7 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.page.documents import Pages, load_image
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.session import Sides
 from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import BackendName, OcrRequest
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dsocr_core.base.error_log import page_error
@@ -23,8 +22,7 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead
 from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report, report_of
-from dsocr_core.read.session import Session
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.session import Session, Sides
 from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction
 from dsocr_core.reading.clean import CleanPage, clean_pages
 from dsocr_core.reading.parity import Comparison
@@ -67,7 +65,7 @@ def read_run(
     progress = progress or Progress()
     sides = Sides(sessions, len(plan.sides) > 1, progress.observer)
     settings = sides.first.settings
-    with RunWriter(sides, plan, runs) as writer:
+    with RunWriter(sides, plan, runs).opened() as writer:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
         found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         found = found if plan.together is None else found.together(plan.together)
@@ -107,9 +105,8 @@ def slots_for(pages: int, batch: int | None) -> int:
 class RunWriter:
     """Writes each page into a run directory: what users of llm-perf-opt know, then its rows.
 
-    Holds the directory while it is open. At the end the run is whole, its lines are written anew, and its
-    results are found in the result cache. Of several B each is a run of its own with A besides, where that is
-    wanted.
+    At the end its lines are written anew, and its results are found in the result cache. Of several B each is
+    a run of its own with A, where that is wanted.
     """
 
     def __init__(self, sides: Sides, plan: RunPlan, runs: Sequence[Recording]) -> None:
@@ -120,25 +117,22 @@ class RunWriter:
         self._histories = [] if own else runs
         self._export = Export(plan.directory, sides.names[0])
         self._keys: list[str] = []
-        self._exit = ExitStack()
 
-    def __enter__(self) -> RunWriter:
+    @contextmanager
+    def opened(self) -> Iterator[RunWriter]:
+        """Own the directory while the block lasts; afterwards the run is whole."""
+        file = self._directory / PREDICTIONS
+        has_run = run_directory.is_begun(self._directory) or (self._directory / "run.json").exists()
+        if not has_run and file.is_file() and file.stat().st_size > 0:
+            raise DsocrError(
+                f"{self._directory}: has predictions of another version or program; give another --out"
+            )
         with ExitStack() as stack:
-            if _is_of_another_version(self._directory):
-                raise DsocrError(
-                    f"{self._directory}: has predictions of another version or program; give another --out"
-                )
             stack.callback(self._end)
             for run in (self.run, *self._histories):
                 stack.enter_context(run)
             self._export.clear(self._sides.names)
-            self._exit = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._exit.__exit__(kind, error, trace)
+            yield self
 
     def done(self) -> set[tuple[BackendName, str, str]]:
         """(backend, source, key) of every page that was read, and whose folders are there."""
@@ -179,11 +173,9 @@ class RunWriter:
                 self._keys.append(page.keys[name])
         for name, why in errors.items():
             self._export.add_failure(name, page.source, page.request.image, why)
-        parity = parity_of(page.source, comparisons[0])
+        parity, found = parity_of(page.source, comparisons[0]), [*results.values()]
         self.run.add_page(
-            PageResults(
-                page.source, page.request.image, [*results.values()], errors, parity, page.keys, clean
-            )
+            PageResults(page.source, page.request.image, found, errors, parity, page.keys, clean)
         )
         return clean
 
@@ -203,13 +195,6 @@ class RunWriter:
         self._export.write_lines(run_lines(self._directory))
         if self._keys:
             self._sides.first.link(self._keys, self._directory)
-
-
-def _is_of_another_version(directory: Path) -> bool:
-    """Look whether lines lie there that no run of this version made."""
-    has_run = run_directory.is_begun(directory) or (directory / "run.json").exists()
-    file = directory / PREDICTIONS
-    return not has_run and file.is_file() and file.stat().st_size > 0
 
 
 def run_lines(directory: Path) -> Iterator[dict[str, Any]]:

@@ -22,20 +22,13 @@ from dsocr_core.review.review import Review
 from dsocr_core.review.verdicts import Judgement
 from dsocr_core.runs.statistics import outcome_words
 
-WORST = 20
-"""Pages that the report shows with pictures."""
-
-PICTURE_SIDE = 800
-"""Pixels of a picture's longer side."""
-
+WORST = 20  # pages that the report shows with pictures
+PICTURE_SIDE = 800  # pixels of a picture's longer side
 PICTURES_LIMIT = 1024 * 1024
 """Bytes of all pictures together, so that the report stays below 2 MB; later pages go without."""
-
 ROWS, DIFFERENCES, BLOCKS, TEXT = 1500, 30, 6, 1500
 """Pages in the table, differences (or comments) and texts of a page, characters of a text."""
-CONTEXT = 60
-"""Characters before and after what differs in a long text."""
-
+CONTEXT = 60  # characters before and after what differs in a long text
 _HERE = Path(__file__).parent
 
 
@@ -64,26 +57,13 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {
-        "figure": _figure,
-        "percent": share,
-        "ms": duration,
-        "runs": _runs,
-    }
+    environment.filters |= {"figure": _figure, "percent": share, "ms": duration, "runs": _runs}
     page = environment.get_template("report.html").render(
-        report=values,
-        own_words=words,
-        rows=[row for row in values["pages"] if "absent" not in row["kinds"]][:ROWS],
-        shown=shown,
-        kinds=KINDS,
-        words=VERDICT_WORDS,
-        speed_ratio=speed_ratio,
-        outcome_words=outcome_words,
-        style=Markup(style),
-        style_hash=digest,
-        limits={"differences": DIFFERENCES, "blocks": BLOCKS},
-        sides={"a": review.a.name, "b": review.b.name},
-    )
+        report=values, own_words=words, shown=shown, kinds=KINDS, words=VERDICT_WORDS, style=Markup(style),
+        rows=[row for row in values["pages"] if "absent" not in row["kinds"]][:ROWS], style_hash=digest,
+        limits={"differences": DIFFERENCES, "blocks": BLOCKS}, sides={"a": review.a.name, "b": review.b.name},
+        speed_ratio=speed_ratio, outcome_words=outcome_words,
+    )  # fmt: skip
     # Half surrogates, which model text may hold, cannot be written to a file.
     return page.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
@@ -92,9 +72,8 @@ def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
     given, comments = review.verdicts.current(), review.verdicts.comments()
     shown = []
-    for page in [page for page in review.pages if page.changed or page.fails or page.name in comments][
-        :count
-    ]:
+    pages = [page for page in review.pages if page.changed or page.fails or page.name in comments]
+    for page in pages[:count]:
         uri, note = None, ""
         said = comments.get(page.name, [])[:DIFFERENCES]
         try:

@@ -27,12 +27,9 @@ from dsocr_core.runs.storage import is_entry_name
 MOST_BOXES = 1000
 
 STATE_COLOURS: dict[str, tuple[int, int, int]] = {
-    "matched": (100, 116, 139),
-    "moved": (217, 119, 6),
-    "relabelled": (124, 58, 237),
-    "only_a": (37, 99, 235),
-    "only_b": (192, 38, 211),
-}
+    "matched": (100, 116, 139), "moved": (217, 119, 6), "relabelled": (124, 58, 237),
+    "only_a": (37, 99, 235), "only_b": (192, 38, 211),
+}  # fmt: skip
 TEXT_COLOUR = (192, 54, 44)
 """Underlines a matched box whose text differs."""
 
@@ -83,14 +80,14 @@ def _pictures(
     size: tuple[int, int] | None,
 ) -> Iterator[tuple[Path, bool]]:
     """Pictures of a page and whether boxes are drawn on them: sources, then clean ones, then artifacts."""
-    files = [(request.file, *request.more_files) for *_, request in sides]
-    there = [of[sheet] if sheet < len(of) else None for of in files]
-    for (*_, request), file in zip(sides, there, strict=True):
-        source = source_of(request.images[sheet], file) if sheet < len(request.images) else None
-        if source is not None:
-            yield source, False
-    for (run_id, *_), file in zip(sides, there, strict=True):
-        clean = clean_path(file.sha256 if file else None)
+    there = [(run, [request.file, *request.more_files], request.images) for run, *_, request in sides]
+    there = [(run, files[sheet : sheet + 1], images[sheet : sheet + 1]) for run, files, images in there]
+    for _, files, images in there:
+        for file, image in zip(files, images, strict=False):
+            if (source := source_of(image, file)) is not None:
+                yield source, False
+    for run_id, files, _ in there:
+        clean = clean_path(files[0].sha256 if files and files[0] else None)
         with contextlib.suppress(DsocrError, OSError):
             if clean and size and is_clean_page(path := history.file(run_id, clean), *size):
                 yield path, False

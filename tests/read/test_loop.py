@@ -14,7 +14,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.read.loop import PREFETCHED, PageOutcome, read_pages
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead, ReadyPage
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.session import Sides
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import CancelToken, OcrRequest
 

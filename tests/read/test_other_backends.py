@@ -17,8 +17,7 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
-from dsocr_core.read.session import Session
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.session import Session, Sides
 from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact

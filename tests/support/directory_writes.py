@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from PIL import Image
@@ -12,8 +13,7 @@ from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageToRead
 from dsocr_core.read.run import RunWriter
-from dsocr_core.read.session import Session
-from dsocr_core.read.sides import Sides
+from dsocr_core.read.session import Session, Sides
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest, PageFile
 from dsocr_core.runs.record import Recording
@@ -36,10 +36,10 @@ def base_read(root: Path) -> None:
     read(root)
 
 
-def opened(root: Path) -> RunWriter:
+def opened(root: Path) -> AbstractContextManager[RunWriter]:
     session = Session(Settings(device="cpu"), Opening(root / "results"))
     recording = Recording(session.settings, out=root / "out", save=False)
-    return RunWriter(Sides([session], compared=False), RunPlan((), root / "out"), [recording])
+    return RunWriter(Sides([session], compared=False), RunPlan((), root / "out"), [recording]).opened()
 
 
 def read_into(directory: RunWriter, root: Path, text: str, name: str) -> None:
