@@ -45,10 +45,6 @@ def short_names(names: Iterable[str], most: int = 60) -> dict[str, str]:
     return unlike({name: short(name, most) for name in dict.fromkeys(names)})
 
 
-def moment(created: pd.Timestamp) -> str:
-    return f"{created:%Y-%m-%d %H:%M}"
-
-
 # --- stages ---------------------------------------------------------------------------------------
 
 VISION = "vision"
@@ -128,7 +124,7 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
         own.sort(key=count.__getitem__)
         pages = plural(int(run["pages"]), "page") if has_value(run.get("pages")) else ""
         first, rest = ", ".join([*flags, *own[:2]]), ", ".join(own[2:])
-        parts = (first, pages, str(run["run_id"])[-8:], rest, moment(run["created"]))
+        parts = (first, pages, str(run["run_id"])[-8:], rest, f"{run['created']:%Y-%m-%d %H:%M}")
         labels[str(run["run_id"])] = " · ".join(filter(None, parts))
     return unlike(labels)
 

@@ -16,9 +16,14 @@ from dsocr_core.runs.speed import compare_speed
 from tests.support.fabricated_results import FabricatedPipeline, draw_page
 
 
-@pytest.fixture
-def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeline:
-    """Made-up samples and backends in the place of the real ones."""
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def test_a_run_for_each_attention_without_pictures_unless_a_page_disagrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of made-up samples and backends."""
     monkeypatch.chdir(PROJECT_ROOT)
     (tmp_path / "samples").mkdir()
     pages = [tmp_path / "samples" / name for name in ("letter.png", "receipt.png")]
@@ -31,63 +36,27 @@ def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeli
 
     monkeypatch.setattr(make, "Session", pipeline)
     monkeypatch.setattr(make, "SAMPLES", tmp_path / "samples")
-    return backends
-
-
-def files_of(place: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
-
-
-def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, tmp_path: Path) -> None:
     assert make.main(["--to", str(tmp_path / "seed")]) == 0
+    before = files_of(tmp_path / "seed")
     assert sorted(path.name for path in (tmp_path / "seed").iterdir()) == ["annotations", "runs"]
-    assert not [name for name in files_of(tmp_path / "seed") if name.endswith((".jpg", ".png"))]
+    assert not [name for name in before if name.endswith((".jpg", ".png"))]
     with History(tmp_path / "mine", tmp_path / "seed") as history:
         assert len(history) == len(make.ATTENTIONS) + len(make.VARIANTS)
         assert all(tags == ["example"] for tags in history.runs()["tags"].map(list))
         runs = history.runs(backends=["vendor"])
-        assert sorted(history.record(run_id).settings["attention"] for run_id in runs["run_id"]) == [
-            "eager", "sdpa",
-        ]  # fmt: skip
+        records = [history.record(run_id) for run_id in runs["run_id"]]
+        assert sorted(record.settings["attention"] for record in records) == ["eager", "sdpa"]
         assert runs[["pages", "failed", "compared", "passed"]].values.tolist() == [[2, 0, 2, 2]] * 2
-        for run_id in runs["run_id"]:
-            record = history.record(run_id)
-            assert (record.host, record.settings["checkpoint"], record.backends) == (
-                None, "data/mini", ("eager", "vendor"),
-            )  # fmt: skip
-            assert f"--attention={record.settings['attention']}" in record.command
-
-
-def test_a_page_that_disagrees_leaves_the_earlier_runs(samples: FabricatedPipeline, tmp_path: Path) -> None:
-    assert make.main(["--to", str(tmp_path / "seed")]) == 0
-    before = files_of(tmp_path / "seed")
-    samples.differ = lambda name: name == "receipt.png"
+        for record in records:
+            assert (record.host, record.settings["checkpoint"]) == (None, "data/mini")
+            assert record.backends == ("eager", "vendor")
+            assert f"--attention={record.settings['attention']}" in (record.command or "")
+    backends.differ = lambda name: name == "receipt.png"
     assert make.main(["--to", str(tmp_path / "seed")]) == 1
     assert files_of(tmp_path / "seed") == before
 
 
-@pytest.mark.skipif(
-    not (SEED_LOCATION / "runs").is_dir(), reason="no runs were recorded yet: make seed-history"
-)
-def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
-    content = files_of(SEED_LOCATION / "runs")
-    assert sum(map(len, content.values())) <= make.MOST_BYTES
-    assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
-    with History(tmp_path, SEED_LOCATION) as history:
-        assert not history.problems
-        runs = history.runs(sources=["dsocr"], backends=["vendor"])
-        runs = runs[runs["device"] == "cpu"]
-        assert len(runs) == 2
-        assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
-        for run_id in runs["run_id"]:  # as the review judges their texts
-            assert {page.verdict for page in open_review(history, run_id).pages} == {"identical"}
-        a, b = runs["run_id"].iloc[:2]
-        found = compare_speed(history, (a, "eager"), (b, "eager")).set_index("stage")
-        assert {"sam", "prefill", "decode"} <= set(found.index)
-        assert (found["pages"] == runs["pages"].iloc[0]).all()
-
-
-# --- those of a GPU, which nobody can make again without one ----------------------------------------
+# --- those that are there -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +65,25 @@ def seeded() -> Iterator[History]:
         yield history
 
 
+def test_the_runs_that_come_with_the_project(seeded: History) -> None:
+    content = files_of(SEED_LOCATION / "runs")
+    assert sum(map(len, content.values())) <= make.MOST_BYTES
+    assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
+    assert not seeded.problems
+    runs = seeded.runs(sources=["dsocr"], backends=["vendor"])
+    runs = runs[runs["device"] == "cpu"]
+    assert len(runs) == 2
+    assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
+    for run_id in runs["run_id"]:  # as the review judges their texts
+        assert {page.verdict for page in open_review(seeded, run_id).pages} == {"identical"}
+    a, b = runs["run_id"].iloc[:2]
+    found = compare_speed(seeded, (a, "eager"), (b, "eager")).set_index("stage")
+    assert {"sam", "prefill", "decode"} <= set(found.index)
+    assert (found["pages"] == runs["pages"].iloc[0]).all()
+
+
 def test_a_bench_of_a_gpu_says_command_commit_and_machine_and_no_host(seeded: History) -> None:
-    benches = [
-        run_id for run_id in seeded.run_ids() if (SEED_LOCATION / "runs" / run_id / "bench.json").is_file()
-    ]
+    benches = {file.parent.name for file in SEED_LOCATION.glob("runs/*/bench.json")} & {*seeded.run_ids()}
     assert len(benches) == 24
     for run_id in benches:
         record = seeded.record(run_id)

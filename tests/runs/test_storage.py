@@ -1,8 +1,11 @@
-"""One store: files whole or not at all, in a directory and in memory, with the same faults."""
+"""Files of a cluster's output: whole or not at all, in a directory and in memory, with the same faults."""
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def test_a_file_is_put_read_listed_and_removed(store: Store) -> None:
     assert store.names("a") == [] and store.read("a/x.json") is None
-    store.put("a/x.json", b"1")
-    store.put("a/x.json", b"22")
-    store.put("a/b/y.json", b"3")
-    assert store.read("a/x.json") == b"22"
+    for name, content in (("a/x.json", b"1"), ("a/x.json", b"22"), ("a/b/y.json", b"3")):
+        store.put(name, content)
     assert store.names("a") == ["b", "x.json"]
-    assert dict(store.read_many(["a/x.json", "a/none", "a/b/y.json"])) == {
-        "a/x.json": b"22",
-        "a/b/y.json": b"3",
-    }
+    found = dict(store.read_many(["a/x.json", "a/none", "a/b/y.json"]))
+    assert found == {"a/x.json": b"22", "a/b/y.json": b"3"}
+    assert store.read("a/x.json", most=2) == b"22"
+    with pytest.raises(InvalidFile):
+        store.read("a/x.json", most=1)
     store.remove("a/x.json")
     store.remove("a/x.json")
     assert store.read("a/x.json") is None and store.names("a") == ["b"]
@@ -39,32 +41,19 @@ def test_of_two_writers_one_makes_the_file(store: Store) -> None:
 
 
 def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
-    store, made, start = Store(tmp_path), list[int](), threading.Barrier(16)
+    store, start = Store(tmp_path), threading.Barrier(16)
 
-    def write(number: int) -> None:
+    def write(number: int) -> bool:
         start.wait()
-        if store.put_new("done/x.json", str(number).encode()):
-            made.append(number)
+        return store.put_new("done/x.json", str(number).encode())
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(16) as threads:
+        made = [number for number, own in enumerate(threads.map(write, range(16))) if own]
     assert store.read("done/x.json") == str(*made).encode()
     assert [path.name for path in (tmp_path / "done").iterdir()] == ["x.json"], "temporary files are left"
 
 
-def test_more_than_is_asked_for_is_refused(store: Store) -> None:
-    store.put("x", b"12345")
-    assert store.read("x", most=5) == b"12345"
-    with pytest.raises(InvalidFile):
-        store.read("x", most=4)
-
-
 def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
-    import os
-
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/hostname")
     (tmp_path / "folder").mkdir()
@@ -83,8 +72,11 @@ def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch:
     else:
         for name in ("os.fsync", "os.open", "os.scandir", "pathlib.Path.unlink"):
             monkeypatch.setattr(name, fail)
-    tries = (lambda: store.put("x", b"1"), lambda: store.read("x"), lambda: store.names("x"))
-    for attempt in (*tries, lambda: store.put_new("y", b"1"), lambda: store.remove("x")):
+    attempts: list[Callable[[], object]] = [
+        lambda: store.put("x", b"1"), lambda: store.put_new("y", b"1"), lambda: store.read("x"),
+        lambda: store.names("x"), lambda: store.remove("x"),
+    ]  # fmt: skip
+    for attempt in attempts:
         with pytest.raises(StorageError, match="Input/output error") as raised:
             attempt()
         assert store.location in str(raised.value) and "\n" not in str(raised.value)

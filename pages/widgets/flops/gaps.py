@@ -13,7 +13,7 @@ from dsocr_core.models.family import computed_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import moment, short
+from dsocr_core.runs.labels import short
 from pages.widgets.flops.address import PARAMETERS, STATE, TIME, bound, put, value
 from pages.widgets.shared import figure, plots, resources, table
 from pages.widgets.shared.messages import plain
@@ -115,7 +115,7 @@ def _names(firsts: pd.DataFrame) -> dict[Side, str]:
         (row.run_id, row.backend): " · ".join(
             each for each in (
                 row.backend or "sweep", row.device if isinstance(row.device, str) else "",
-                (row.git_commit or "")[:7], moment(row.created), short(str(row.shape or ""), 40),
+                (row.git_commit or "")[:7], f"{row.created:%Y-%m-%d %H:%M}", short(str(row.shape or ""), 40),
             ) if each
         )
         for row in firsts.itertuples()
