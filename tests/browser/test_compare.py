@@ -38,7 +38,7 @@ def busy() -> bool:
 
 def verdict(page: Page) -> str:
     word = page.locator(".dsocr-word")
-    word.wait_for()
+    expect(word).to_have_count(1)  # while a page is drawn anew the last answer may still stand there
     return word.inner_text()
 
 

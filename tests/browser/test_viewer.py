@@ -318,8 +318,12 @@ def test_full_size_shows_the_selected_box(viewer: Viewer) -> None:
     assert stage["x"] <= at["x"] <= stage["x"] + stage["width"]
 
 
-def test_every_turn_of_a_burst_of_keys_counts_and_one_without_a_viewer_waits(viewer: Viewer) -> None:
-    page, names = viewer.page, ["invoice", "letter_tall", "many", "receipt_small", "slide_wide"]
+def test_every_turn_of_a_burst_of_keys_counts_and_one_without_a_viewer_waits(
+    fabricated_server: Server, open_page
+) -> None:
+    page = open_page(f"{fabricated_server.url}/?page=letter_tall", alone=True)  # its clock is its own
+    Viewer(page).wait(image="letter_tall:700x1600", a="9", b="9")
+    names = ["invoice", "letter_tall", "many", "receipt_small", "slide_wide"]
     page.evaluate(BURST, ["j", "j", "j"])
     page.locator(f'.viewer[data-image^="{names[4]}:"]').wait_for()
     page.evaluate(BURST, ["k", "b", "k", "k", "k", "k"])  # no further than the first

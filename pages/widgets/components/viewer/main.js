@@ -150,8 +150,9 @@ class Viewer {
 
   send(name, value) {
     this.sent[name].push(value);
-    // A number makes the same row of another page a change.
-    this.setState(name, name === "selected" ? { row: value, n: Date.now() } : value);
+    // A number makes the same row of another page a change; clocks stand still or go back.
+    this.number = Math.max(Date.now(), (this.number ?? 0) + 1);
+    this.setState(name, name === "selected" ? { row: value, n: this.number } : value);
   }
 
   fillMenus() {
