@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.base.specs import BackendSpec
+from dsocr_core.base.specs import BackendSpec, Kind
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
@@ -66,7 +67,7 @@ class PageRead:
 
 
 class Backend:
-    """Reads pages; made by `registry.open_backend`. Thread-safe. Models load on first use and stay.
+    """Reads pages; made by `open_backend`. Thread-safe. Models load on first use and stay.
 
     What it cannot tell of a page is None in its result (docs/decisions.md, 1). It stops within a second of
     `cancel`.
@@ -78,23 +79,23 @@ class Backend:
     """True where it reads several pages in one prompt where its model does."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
-        """`settings` are the run's with what this backend has otherwise; they make its requests."""
+        """`settings` are those that it reads under; no other backend of the run has its results' name."""
         self.name, self.settings = spec.name, settings
-        """The name is that of its results: no other backend of the run has it."""
 
     @property
     def reads_many(self) -> bool:
         """True where it has `read_many`."""
         return False
 
-    def check_together(self) -> None:
-        """Raises SettingsError where it does not read several pages in one prompt."""
-        if not self.reads_together:
-            raise SettingsError(f"{self.name} reads one page a prompt: leave --pages-together out")
-        self.settings.request(Path(), more=())
+    def check(self, together: bool = False) -> None:
+        """Say what is wrong for every page, before anything is loaded; `together` for pages of one prompt.
 
-    def check(self) -> None:
-        """Say what is wrong for every page, before anything is loaded. Raises DsocrError."""
+        Raises DsocrError.
+        """
+        if together:
+            if not self.reads_together:
+                raise SettingsError(f"{self.name} reads one page a prompt: leave --pages-together out")
+            self.settings.request(Path(), more=())
 
     def load(self) -> None:
         """Be ready for the first page: load a model, find a server's. Raises DsocrError."""
@@ -132,12 +133,7 @@ class Backend:
         raise NotImplementedError
 
     def read_many(
-        self,
-        source: Source,
-        on_result: OnResult,
-        slots: int,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
+        self, source: Source, on_result: OnResult, slots: int, cancel: CancelToken | None = None
     ) -> None:
         """Read all pages of a source, at most `slots` at once; they end in any order.
 
@@ -154,3 +150,23 @@ class Backend:
 
     def close(self) -> None:
         """End processes and connections, give memory back; the next page may start them again."""
+
+
+BACKENDS: dict[Kind, tuple[str, str]] = {
+    "eager": ("on_device", "EngineBackend"),
+    "fast": ("on_device", "EngineBackend"),
+    "vendor": ("on_device", "PublishedBackend"),
+    "endpoint": ("endpoint", "Endpoint"),
+    "command": ("command", "CommandBackend"),
+    "folder": ("folder", "FolderBackend"),
+}
+"""Modules and classes by kind; imported when one is opened, as torch comes with some."""
+
+
+def open_backend(spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> Backend:
+    """The backend of a specification under a run's settings. Nothing is loaded yet. Raises DsocrError."""
+    module, name = BACKENDS[spec.kind]
+    more = (opening or Opening(),) if module == "on_device" else ()
+    kind = getattr(import_module(f"dsocr_core.backends.{module}"), name)
+    backend: Backend = kind(spec, settings.of_spec(spec), *more)
+    return backend

@@ -22,7 +22,7 @@ from dsocr_core.base.specs import CommandSpec
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
+from dsocr_core.runs.texts import PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
@@ -45,12 +45,14 @@ class CommandBackend(Backend):
     """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
 
     def __init__(self, spec: CommandSpec, settings: Settings) -> None:
+        """Raises CommandError for a template that cannot be."""
         super().__init__(spec, settings)
         self._spec, self.concurrency = spec, spec.concurrency
         self._words = template_words(spec.target)
         self._program = visible(Path(self._words[0]).name)
 
-    def check(self) -> None:
+    def check(self, together: bool = False) -> None:
+        super().check(together)
         if shutil.which(self._words[0]) is None:
             named = visible(self._words[0])[:80]
             raise CommandError(f"command: there is no program '{named}'; check the path")
@@ -62,19 +64,24 @@ class CommandBackend(Backend):
 
     def read_page(self, page: PageRead) -> OcrResult:
         """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
-        size, program = page.size(self.settings.max_pixels), f"{page.request.name}: {self._program}"
+        request, size = page.request, page.size(self.settings.max_pixels)
+        program = f"{request.name}: {self._program}"
         with Temporary("command") as directory:
             out = Path(directory) / "out"
             out.mkdir()
-            self._run(page.request, program, out, page.cancel)
+            self._run(request, program, out, page.cancel)
             try:
-                found = _text(page.request, out)
+                left = read_folder(out)
+                one = len(left.predictions) == 1  # else that with the page's name
+                found = (
+                    left.predictions[0] if one else TextMatcher(left).text_of(name_text(request.image.name))
+                )
             except PredictionError as error:
                 reason = str(error).replace(name_text(out), "its folder")
                 raise CommandError(f"{program} left no text to take ({reason})") from error
         page.say(found.text)
         source = {"command": self._spec.target, "file": name_text(found.file.name)}
-        return text_result(self.name, page.request, size, found, source)
+        return text_result(self.name, request, size, found, source)
 
     def _run(self, request: OcrRequest, program: str, out: Path, cancel: CancelToken | None) -> None:
         """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""
@@ -87,30 +94,21 @@ class CommandBackend(Backend):
             raise CommandError(f"{program} cannot be run ({cause})") from error
         seconds, began = self._spec.timeout_s, monotonic()
 
-        def check(may_run: bool = True) -> None:
+        def check() -> None:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             if (why := _too_much(out)) is not None:
                 raise CommandError(f"{program} was stopped: it left {why}")
-            if may_run and monotonic() > began + seconds:
-                raise CommandError(
-                    f"{program} was stopped after {seconds:g} s; give timeout_s a larger number"
-                )
+            if monotonic() > began + seconds and child.alive:
+                words = f"after {seconds:g} s; give timeout_s a larger number"
+                raise CommandError(f"{program} was stopped {words}")
 
         with contextlib.closing(child):
             child.watch(_POLL_S, check)
-            check(may_run=False)
+            check()
         if child.returncode:
             said = child.last_line(_SHOWN)
             raise CommandError(f"{program} {child.how_it_ended()}: {said or 'it said nothing'}")
-
-
-def _text(request: OcrRequest, out: Path) -> Prediction:
-    """The page's text of what was left: the only one, or the one with the page's name."""
-    found = read_folder(out)
-    if len(found.predictions) == 1:
-        return found.predictions[0]
-    return TextMatcher(found).text_of(name_text(request.image.name))
 
 
 def template_words(template: str) -> list[str]:
@@ -127,14 +125,12 @@ def template_words(template: str) -> list[str]:
     return words
 
 
-def environment_without_secrets(
-    environment: Mapping[str, str], settings: Settings | None = None
-) -> dict[str, str]:
+def environment_without_secrets(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """The variables that a program is given: none that is named or written like a key or a password.
 
     Nor those that the settings name as an endpoint's key.
     """
-    keys = set(_key_variables([settings.a, settings.b, settings.backends])) if settings else set()
+    keys = set(_key_variables([settings.a, settings.b, settings.backends]))
     return {
         name: value
         for name, value in environment.items()
@@ -155,12 +151,12 @@ def _too_much(out: Path) -> str | None:
     """Why what a program left is more than is read; None while it is not. Links are not followed."""
     size = count = 0
     for folder, _, names in os.walk(out):
-        for name in names:
-            count += 1
-            with contextlib.suppress(OSError):
-                size += (Path(folder) / name).lstat().st_size
+        count += len(names)
         if count > OUTPUT_FILES:
             return f"more than {OUTPUT_FILES:,} files"
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += (Path(folder) / name).lstat().st_size
         if size > OUTPUT_BYTES:
             return f"more than {OUTPUT_BYTES:,} bytes"
     return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
 
 from dsocr_core.backends.folder import read_texts
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.drafts.text_layer import drafted
 from dsocr_core.page.decode_pool import page_text
 from dsocr_core.page.documents import pdf_page_of
+from dsocr_core.page.inputs import Encode
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts import TextMatcher
 from dsocr_core.settings import Settings
@@ -18,7 +18,6 @@ from dsocr_core.settings import Settings
 MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
 """Limits of a drafted text: more than a context holds."""
 
-Encode = Callable[[str], list[int]]
 log = logging.getLogger(__name__)
 
 

@@ -90,7 +90,8 @@ class Endpoint(Backend):
         self._context: int | None = None
         self._asking = threading.Lock()
 
-    def check(self) -> None:
+    def check(self, together: bool = False) -> None:
+        super().check(together)
         if self.spec.key_variable and not self.client.key:
             raise EndpointError(
                 f"{self.name}: the environment has no {self.spec.key_variable}; put the key there, or leave "

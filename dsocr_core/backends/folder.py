@@ -37,7 +37,8 @@ class FolderBackend(Backend):
         self._texts: TextMatcher | None = None
         self._hash = ""
 
-    def check(self) -> None:
+    def check(self, together: bool = False) -> None:
+        super().check(together)
         self._opened()
 
     def key(self, request: OcrRequest) -> str:

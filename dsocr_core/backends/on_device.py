@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsocr_core.backends.backend import Backend, OnWait, Opening, PageRead
+from dsocr_core.backends.backend import Backend, Opening, PageRead
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
@@ -72,14 +72,12 @@ class OnDevice(Backend):
         return self.results.key(self.kind, request)
 
     def read_page(self, page: PageRead) -> OcrResult:
-        with self.lock.hold(f"{self.kind} on {page.request.name}", page.cancel, page.on_wait):
+        name = page.request.name
+        with self.lock.hold(f"{self.kind} on {name}", page.cancel, page.on_wait):
             try:
-                result = self._recognize(page)
+                return self._cached(self._recognize(page))
             except torch.cuda.OutOfMemoryError as error:
-                raise DsocrError(
-                    f"{page.request.name}: the GPU is out of memory; choose a smaller preset"
-                ) from error
-        return self._cached(result)
+                raise DsocrError(f"{name}: the GPU is out of memory; choose a smaller preset") from error
 
     def _recognize(self, page: PageRead) -> OcrResult:
         raise NotImplementedError
@@ -92,37 +90,36 @@ class OnDevice(Backend):
 
     def _require_settings(self) -> None:
         """Raise DsocrError for settings that this kind of backend does not have."""
-        settings, dtype = self.settings, self.dtype
-        if settings.precision != "off" and self.kind != "fast":
-            raise DsocrError(
-                f"precision {settings.precision} is a setting of the fast engine, not of {self.kind}: give "
-                "it to one side, like --a fast --a.precision, or --engine fast"
-            )
-        if dtype == torch.float16 and self.kind == "fast":
-            raise DsocrError("the fast engine has no float16: use --engine eager")
-        if dtype == torch.float16 and self.kind == "vendor":
-            raise DsocrError("the published code runs in bfloat16 or float32: give --dtype one of them")
-        if settings.draft and self.kind == "eager":
-            raise DsocrError("a draft is verified by the fast engine: give --engine fast")
-        if settings.draft and self.kind == "fast" and dtype == torch.float32:
-            raise DsocrError("drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out")
+        self.results.checkpoint  # noqa: B018 - that of the weights and the code as they are loaded
+        settings, kind, dtype, drafts = self.settings, self.kind, self.dtype, bool(self.settings.draft)
+        half, single = dtype == torch.float16, dtype == torch.float32
+        for refused, words in (
+            (settings.precision != "off" and kind != "fast",
+             f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one "
+             "side, like --a fast --a.precision, or --engine fast"),
+            (half and kind == "fast", "the fast engine has no float16: use --engine eager"),
+            (half and kind == "vendor",
+             "the published code runs in bfloat16 or float32: give --dtype one of them"),
+            (drafts and kind == "eager", "a draft is verified by the fast engine: give --engine fast"),
+            (drafts and kind == "fast" and single,
+             "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"),
+        ):  # fmt: skip
+            if refused:
+                raise DsocrError(words)
 
 
 class EngineBackend(OnDevice):
     """One of our engines."""
 
-    def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
-        super().__init__(spec, settings, opening)
-        self._engine: Engine | None = None
-        self._reader: BatchReader | None = None
-        self._warned = False
+    _engine: Engine | None = None
+    _reader: BatchReader | None = None
+    _warned = False
 
     @property
     def engine(self) -> Engine:
         """The engine, its model loaded. Raises DsocrError."""
         with self._building:
             if self._engine is None:
-                self.results.checkpoint  # noqa: B018 - that of the weights as they are loaded
                 if self.kind == "fast":
                     require_fast_engine(str(self.device))
                 self._require_settings()
@@ -197,23 +194,16 @@ class EngineBackend(OnDevice):
         return result
 
     def read_many(
-        self,
-        source: Source,
-        on_result: OnResult,
-        slots: int,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
+        self, source: Source, on_result: OnResult, slots: int, cancel: CancelToken | None = None
     ) -> None:
-        def keep(key: object, outcome: OcrResult | DsocrError) -> None:
-            if not isinstance(outcome, DsocrError):
-                outcome = self._cached(outcome)
-            on_result(key, outcome)
+        def store(key: object, outcome: OcrResult | DsocrError) -> None:
+            on_result(key, outcome if isinstance(outcome, DsocrError) else self._cached(outcome))
 
         self.load()
-        with self.lock.hold(f"{self.kind} on many pages", cancel, on_wait):
+        with self.lock.hold(f"{self.kind} on many pages", cancel, None):
             self._announce()
             # Inside, as it replaces a reader of other slots.
-            self.reader_of(slots).read(source, keep, cancel)
+            self.reader_of(slots).read(source, store, cancel)
 
     def _announce(self) -> None:
         """Log once that the published `infer` is not called; not where the published code reads too."""
@@ -242,12 +232,14 @@ class EngineBackend(OnDevice):
 class PublishedBackend(OnDevice):
     """The published code."""
 
+    _vendor: VendorBackend | None = None
+
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings, opening)
-        self._vendor: VendorBackend | None = None
         _published.add(self)
 
-    def check(self) -> None:
+    def check(self, together: bool = False) -> None:
+        super().check(together)
         if Path(self.settings.checkpoint).is_dir():
             self.vendor.check()
 
@@ -259,14 +251,13 @@ class PublishedBackend(OnDevice):
         """The owner of the worker, which the first page starts. Raises DsocrError."""
         with self._building:
             if self._vendor is None:
+                self._require_settings()
                 self._vendor = self._made()
                 self._vendor.check()  # before the first page
             return self._vendor
 
     def _made(self) -> VendorBackend:
         settings = self.settings
-        self.results.checkpoint  # noqa: B018 - that of the code as it is checked
-        self._require_settings()
         if settings.checkpoint.startswith(RANDOM_PREFIX):
             raise DsocrError(
                 f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"

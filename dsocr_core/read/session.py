@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr_core.backends.backend import Backend, OnWait, Opening
-from dsocr_core.backends.registry import open_backend
+from dsocr_core.backends.backend import Backend, OnWait, Opening, open_backend
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.uses import Closed, Uses
@@ -74,9 +73,7 @@ class Session:
         if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
             raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
-            if together:
-                self.side(side).check_together()
-            self.side(side).check()
+            self.side(side).check(together)
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:
         """Have the sides ready for their first page. Raises DsocrError."""

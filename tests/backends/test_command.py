@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.backends import command as module
+from dsocr_core.backends.backend import open_backend
 from dsocr_core.backends.command import CommandBackend, environment_without_secrets
-from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import CommandSpec
 from dsocr_core.reading.records import OcrRequest, OcrResult

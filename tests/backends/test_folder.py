@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.backends.backend import open_backend
 from dsocr_core.backends.folder import FolderBackend, read_texts
-from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import FolderSpec
 from dsocr_core.reading.loops import find_loop

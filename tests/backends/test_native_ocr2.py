@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsocr_core.backends.registry import open_backend
+from dsocr_core.backends.backend import open_backend
 from dsocr_core.base.specs import CommandSpec
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint

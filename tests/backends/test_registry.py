@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.backend import Opening, open_backend
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.specs import parse_backend
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
