@@ -22,20 +22,28 @@ class WorkOptions:
     """Work of each process.
 
     Args:
-        engine: engine to measure (default: eager)
-        size: of the page in pixels (default: 1280x1280)
-        tokens: new tokens; the end token is ignored (default: 100)
-        batch: pages that the fast engine reads together (default: 1)
+        engine: engine to measure
+        size: of the page in pixels
+        tokens: new tokens; the end token is ignored
+        batch: pages that the fast engine reads together
         pages: pages of one pass (default: 5, or --batch)
-        passes: measured passes of a process (default: 3)
+        passes: measured passes of a process
     """
 
-    engine: EngineName | None = None
-    size: str | None = None
-    tokens: int | None = None
-    batch: int | None = None
+    engine: EngineName = "eager"
+    size: str = "1280x1280"
+    tokens: int = 100
+    batch: int = 1
     pages: int | None = None
-    passes: int | None = None
+    passes: int = 3
+
+    def work(self, settings: Settings) -> Work:
+        """Raises DsocrError."""
+        from dsocr_core.measure.processes import Work
+        from dsocr_core.measure.synthetic_page import parse_size
+
+        size, pages = "x".join(map(str, parse_size(self.size))), self.pages or max(Work.pages, self.batch)
+        return Work(settings, self.engine, size, self.tokens, self.batch, pages, self.passes)
 
 
 def gate(
@@ -79,7 +87,7 @@ def gate(
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
         plan = Plan(
-            _work(settings, work), location, baseline, commit, repeats, metrics,
+            work.work(settings), location, baseline, commit, repeats, metrics,
             share_of(fail_above), contended, images, again,
         )  # fmt: skip
         gated = hold(plan, cancel)
@@ -99,14 +107,3 @@ def share_of(text: str) -> float:
         if 0 < (found := float(text.strip().removesuffix("%")) / 100) < 1:
             return found
     raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
-
-
-def _work(settings: Settings, chosen: WorkOptions) -> Work:
-    """Make the work of each process. Raises DsocrError."""
-    from dsocr_core.measure.processes import Work
-    from dsocr_core.measure.synthetic_page import parse_size
-
-    given = {name: value for name, value in vars(chosen).items() if value is not None}
-    if "size" in given:
-        given["size"] = "x".join(map(str, parse_size(given["size"])))
-    return Work(settings, **{"pages": max(Work.pages, given.get("batch", 1))} | given)
