@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, RenderableType
 
 from analytic_model.hardware import Hardware, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, predict
-from analytic_model.requirements import Target, requirements, sentence
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, spread, sweep
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, titled_table
@@ -26,6 +25,7 @@ from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
+Target = Literal["ttft", "tpot"]
 Answer = tuple[dict[str, Any], list[RenderableType]]
 """A JSON document, and what people are shown of it."""
 SHOWN = 10
@@ -190,6 +190,8 @@ def _costs_of_run(run: str, backend: str, history: str | None) -> Answer:
 
 def _requirements(page: Page, target: Target, value: float) -> Answer:
     """What a target takes, and which devices reach it."""
+    from analytic_model.requirements import requirements, sentence
+
     model, workload, policy, _ = page.asked(500)
     needed = requirements(model, workload, target, value, policy)
 
