@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
-from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, inked, run_button, serve
 from tests.support.browsers import QUIET_MS, SETTLED, WATCH
 from tests.support.scripted_server import ScriptedServer, held, scripted_server
 
@@ -141,7 +141,7 @@ def test_a_view_of_the_examples(
     expect(page.locator(MAIN)).to_contain_text(words)
     assert page.locator(".stException").count() == 0
     for chart in page.locator(CHART).all():
-        assert ink(chart) > 0.01
+        inked(chart, 0.01)
 
     def rest(page: Page) -> None:
         again(page)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.browser_driver import ROOT, Server, ink, serve
+from tests.support.browser_driver import ROOT, Server, inked, serve
 from tests.support.timed_history import paced, record, write
 
 pytestmark = pytest.mark.browser
@@ -95,6 +95,6 @@ def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, sc
     chart = page.locator(".js-plotly-plot").filter(visible=True)
     chart.locator(".point").first.wait_for()
     chart.scroll_into_view_if_needed()
-    assert ink(chart) > 0.005
+    inked(chart, 0.005)
     page.screenshot(path=screenshots / "tuning-kernel.png", full_page=True)
     assert clicks <= CLICKS and page.locator(".stException").count() == 0

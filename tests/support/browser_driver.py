@@ -23,6 +23,7 @@ from playwright.sync_api import Locator, Page
 from tests.support.paths import ROOT
 
 START_S = 180
+INK_S = 30
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,18 @@ class Viewer:
         )
 
 
-def ink(part: Locator) -> float:
-    """Share of an element's pixels, as they stand on the screen, that are not its commonest colour.
+def inked(part: Locator, least: float) -> None:
+    """Wait until that share of an element's pixels, as on the screen, is not of its commonest colour.
 
-    Every third pixel each way, which is quick and passes over no word or line.
+    Every third pixel each way is looked at, which passes over no word or line.
     """
     part.scroll_into_view_if_needed()
+    ends = time.monotonic() + INK_S
+    while (share := _ink(part)) <= least:
+        assert time.monotonic() < ends, f"{share:.4f} of it is drawn"
+
+
+def _ink(part: Locator) -> float:
     whole = Image.open(BytesIO(part.screenshot())).convert("RGB")
     picture = whole.resize((whole.width // 3, whole.height // 3), Image.Resampling.NEAREST)
     pixels = picture.width * picture.height
