@@ -10,7 +10,6 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dsocr_core.base.sanitise import name_text, text_name
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 
 R = TypeVar("R")
@@ -56,7 +55,7 @@ def _made(kind: Any, value: Any) -> Any:
         return kind(**{name: _made(hints.get(name, ()), item) for name, item in value.items()})  # type: ignore[operator]
     if kind is Path and isinstance(value, str):
         return Path(text_name(value))
-    if kind is Stage and value in all_stages():
+    if kind is Stage:
         return Stage(value)
     if kind in (int, float) and type(value) in (int, float) and kind(value) == value:
         return kind(value)  # whole numbers beyond 64 bits are read as floats

@@ -114,13 +114,13 @@ def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, int]]:
-    """Corners of what Pillow was asked to draw: it walks every pixel of a line, in sight or not."""
+def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int, int, int], Any]]:
+    """Corners and fill of what Pillow was asked to draw: it walks every pixel of a line, in sight or not."""
     drawn = []
     draw = ImageDraw.ImageDraw.rectangle
 
     def noted(pen: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], **style: Any) -> None:
-        drawn.append(corners)
+        drawn.append((corners, style["fill"]))
         draw(pen, corners, **style)
 
     monkeypatch.setattr(ImageDraw.ImageDraw, "rectangle", noted)
@@ -128,7 +128,7 @@ def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, int
 
 
 def test_hostile_boxes_fill_neither_the_disk_nor_the_time(
-    tmp_path: Path, rectangles: list[tuple[int, int, int, int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rectangles: list[tuple[tuple[int, int, int, int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert artifacts.MAX_DRAWN <= 2000
     monkeypatch.setattr(artifacts, "MAX_DRAWN", 50)
@@ -137,12 +137,13 @@ def test_hostile_boxes_fill_neither_the_disk_nor_the_time(
     write_page(result, [page()], tmp_path / "page")
     assert len(list((tmp_path / "page" / "images").iterdir())) < 20
     assert len(rectangles) == 2 * 50  # each with its label's ground
+    assert 16 <= sum(fill is not None for _, fill in rectangles[::2]) <= 20
     rectangles.clear()
     far = "[[-1e6, -1e6, 1e6, 1e6], [5, 5, 5, 5], [1e6, 1e6, 1e6, 1e6], [-1e6, 500, 1e6, 500]]"
     boxes = make_result(f"<|ref|>text<|/ref|><|det|>{far}<|/det|>", image_size=(999, 999)).boxes
     drawn = artifacts.draw_boxes(given := page(), boxes)
     assert given == page() and drawn.getpixel((500, 500)) == artifacts.label_colour("text")
-    outlines = np.array(rectangles[::2])
+    outlines = np.array([corners for corners, _ in rectangles[::2]])
     assert len(outlines) == 4 and outlines.min() >= -20 and outlines.max() <= 1020
 
 

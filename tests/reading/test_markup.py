@@ -55,6 +55,11 @@ def test_the_second_form_by_hand(written: str, label: str, boxes: tuple, reason:
     assert parse(text) == ()
 
 
+def test_whole_markup_of_the_first_form_wins_over_the_second() -> None:
+    (span,) = parse("<|det|>a[<|ref|>x<|/ref|><|det|>1]<|/det|>", Form("det"))
+    assert (span.markup, span.label, span.start) == ("ref", "x", 9)
+
+
 def test_boxes_lie_on_the_page_whose_mark_is_before_them() -> None:
     """Of two pages three came back, after a block that stands on none."""
     block = "<|det|>text [0, 0, 999, 999]<|/det|>"

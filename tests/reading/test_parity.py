@@ -84,6 +84,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
     ("both empty", result(""), result(""), "identical", ()),
     ("both cut off at the same token", ended(TEXT), ended(TEXT), "identical", ()),
     ("tokens not known, text and boxes equal", result(**UNKNOWN), result(), "identical", ()),
+    ("cut off, the other end not known", ended(TEXT), result(finish_reason=None), "identical", ()),
     ("nothing known but equal texts", result(**UNKNOWN), result(**UNKNOWN), "identical", ()),
     ("an end marker left out", result(**UNKNOWN), result(TEXT + END, **UNKNOWN), "identical", ()),
     ("another attention", result(), make_result(TEXT, attention="sdpa"), "identical", ()),
