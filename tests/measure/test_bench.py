@@ -19,7 +19,7 @@ from analytic_model.predict import decode_step
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, record_bench
-from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread
+from dsocr_core.measure.bench_report import DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.stages import Stage
@@ -166,23 +166,6 @@ def test_rates_and_shares_follow_from_times_and_counts() -> None:
     assert sam.flops_per_s == pytest.approx(4e14)
     assert sam.matmul_share == pytest.approx(0.5)
     assert found.stages["preprocess"].flops is None
-
-
-def test_tables_fit_a_hundred_columns() -> None:
-    spread = Spread(25012.3, 24891.7, 24950.1, 25130.9, 20)
-    wide = replace(
-        figures("vendor", 123.456), tokens_per_s=spread, kernels_per_token=2199.0, launches_per_token=2199.0,
-        peak_memory_bytes=7_123_456_789,
-    )  # fmt: skip
-    engines = (wide, replace(wide, name="eager"), replace(wide, name="fast"))
-    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 256, 20, 2, False, DEVICE, engines, {})
-    stream = io.StringIO()
-    found.print(Console(file=stream, width=100))
-    lines = stream.getvalue().splitlines()
-    assert max(map(len, lines)) <= 100
-    assert "…" not in stream.getvalue()
-    assert any("24,950-25,131" in line for line in lines)
-    json.dumps(found.document())
 
 
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,31 +91,19 @@ FILES = (
 )
 
 _UNREAD = (
-    (
-        r"\.(nsys-rep|qdrep|qdstrm)$",
-        r'(?m)^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|"Total Time \(\w+\)" ?:|'
-        r'^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
-        "a report of Nsight Systems that is not read, or in a form of its own; print it with nsys stats "
-        "--format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv",
-    ),
-    (
-        r"\.ncu-rep$",
-        r"(?m)^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, CC \d|\ANVR\x00",
-        "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details",
-    ),
-    (
-        r"(?!)",
-        r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
-        "a page and no run; read it with dsocr run FILE, and import what that writes",
-    ),
-    (
-        r"",
-        r"",
-        "not a file of a format that the history knows: it takes CSV of nsys stats or ncu, SQLite of nsys "
-        "export, traces of torch.profiler, sweeps, and folders or zips of runs",
-    ),
-)
-"""Forms that are not taken: how their name ends, or their content begins, and what to do."""
+    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|'
+     r'"Total Time \(\w+\)" ?:|^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|'
+     r'Duration \(\w+\))"?,',
+     "a report of Nsight Systems that is not read, or in a form of its own; print it with nsys stats "
+     "--format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"),
+    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, ",
+     "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details"),
+    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
+     "a page and no run; read it with dsocr run FILE, and import what that writes"),
+    ("", "not a file of a format that the history knows: it takes CSV of nsys stats or ncu, SQLite of nsys "
+     "export, traces of torch.profiler, sweeps, and folders or zips of runs"),
+)  # fmt: skip
+"""Forms that are not taken: what their name or content has, and what to do."""
 
 
 def kind_of(file: Path) -> Kind:
@@ -123,8 +111,12 @@ def kind_of(file: Path) -> Kind:
     head = head_of(file)
     if (kind := next((kind for kind in FILES if kind.looks_like(file, head)), None)) is not None:
         return kind
-    reasons = (why for name, form, why in _UNREAD if re.search(name, file.name) or re.search(form, head))
+    named = file.name.replace("\n", " ") + "\n" + head
+    reasons = (why for form, why in _UNREAD if re.search(form, named, re.MULTILINE))
     raise InvalidFile(next(reasons) if head else "empty")
+
+
+_NONE: Set[Path] = frozenset()
 
 
 # --- the walk ---------------------------------------------------------------------------------------
@@ -144,19 +136,13 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     return walk.report
 
 
-class _Owner(NamedTuple):
-    """A run, its files, and the folders that they are in."""
-
-    source: str
-    files: set[Path]
-    folders: set[Path]
-
-
 class _Import:
     def __init__(self, history: History) -> None:
         self.history = history
         self.report = ImportReport()
         self._looked_at = 0
+        self._archive: tuple[Path, Path] | None = None
+        """Archive whose tree is walked, and the folder where it is unpacked."""
 
     def path(self, path: Path) -> None:
         """One path as it was given; a link is followed here and nowhere below."""
@@ -166,32 +152,32 @@ class _Import:
         elif not path.exists():
             self._skip(path, "not there")
         elif _is_archive(path):
-            self._archive(path)
+            self._unpacked(path)
         else:
             self._file(path.resolve() if path.is_symlink() else path)
         if self.report.count == before:
             self._skip(path, "nothing in it")
 
-    def folder(self, directory: Path, depth: int = 0, owner: _Owner | None = None) -> None:
-        """Take the runs in a folder; `owner` is the run of a folder above it."""
+    def folder(self, directory: Path, depth: int = 0, source: str = "", seen: Set[Path] = _NONE) -> None:
+        """Take the runs in a folder; `source` is that of a run above, `seen` its files and their folders."""
         if depth > DEPTH_LIMIT:
             self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
             return
-        if owner is None or directory not in owner.folders:
-            owner = None
+        if directory not in seen:
+            source = ""
             kind = next((kind for kind in FOLDERS if kind.looks_like(directory, "")), None)
             if kind is not None:
                 files = self._read(kind, directory).seen
                 if kind.source == "dsocr":  # all that its folder holds
                     return
-                owner = _Owner(kind.source, files, {parent for file in files for parent in file.parents})
+                source, seen = kind.source, files.union(*(file.parents for file in files))
         for place, is_folder in self._children(directory):
             if is_folder:
-                self.folder(place, depth + 1, owner)
-            elif owner is None:
+                self.folder(place, depth + 1, source, seen)
+            elif not source:
                 self._file(place)
-            elif place not in owner.files:
-                self._skip(place, f"not a file that is taken from {WORDS[owner.source]}")
+            elif place not in seen:
+                self._skip(place, f"not a file that is taken from {WORDS[source]}")
 
     def _children(self, directory: Path) -> list[tuple[Path, bool]]:
         """Contents of a folder, sorted, with whether it is a folder; links and what is neither are named."""
@@ -224,16 +210,23 @@ class _Import:
         except InvalidFile as error:
             self._skip(file, str(error))
 
-    def _archive(self, file: Path) -> None:
+    def _unpacked(self, file: Path) -> None:
         """An archive's content as a tree; its files are named by their place in the archive."""
         try:
             with own_run.unpacked_archive(file) as (directory, left_out):
-                inside = _Import(self.history)
-                inside.folder(directory)
                 self.report.skipped += left_out
-                self.report.add(inside.report, lambda path: file / path.relative_to(directory))
+                self._archive = file, directory
+                self.folder(directory)
         except InvalidFile as error:
             self._skip(file, str(error))
+        finally:
+            self._archive = None
+
+    def _named(self, path: Path) -> Path:
+        if self._archive is None:
+            return path
+        file, directory = self._archive
+        return file / path.relative_to(directory)
 
     def _read(self, kind: Kind, place: Path) -> RunFiles:
         """Read the runs of a folder or a file and write them; returns its files."""
@@ -244,13 +237,14 @@ class _Import:
             runs, document = [], place / (own_run.DOCUMENT if kind.source == "dsocr" else "")
             if document not in files.seen:
                 files.skip(document, str(error))
-        self.report.skipped += files.skipped
+        for skipped in files.skipped:
+            self._skip(*skipped)
         for run in runs:
             self._write(run)
         return files
 
     def _write(self, run: ImportedRun) -> None:
-        found = FoundRun(run.record.id, run.record.source, run.origin)
+        found = FoundRun(run.record.id, run.record.source, self._named(run.origin))
         try:
             if run.record.id not in self.history:
                 run.write(self.history.writer(run.record))
@@ -267,7 +261,7 @@ class _Import:
         self.report.known.append(found)
 
     def _skip(self, path: Path, reason: str) -> None:
-        self.report.skipped.append(Skipped(path, reason))
+        self.report.skipped.append(Skipped(self._named(path), reason))
 
 
 def _is_archive(file: Path) -> bool:

@@ -13,10 +13,10 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import yaml
@@ -190,8 +190,7 @@ def moment_of(text: str) -> datetime | None:
 # --- a run ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(NamedTuple):
     """A file that was not taken, and why."""
 
     path: Path
@@ -299,12 +298,6 @@ class ImportReport:
     def count(self) -> int:
         """Runs and files that are named."""
         return len(self.imported) + len(self.known) + len(self.skipped)
-
-    def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
-        """Take over another report; `named` gives the names of its paths here."""
-        self.imported += [replace(run, origin=named(run.origin)) for run in other.imported]
-        self.known += [replace(run, origin=named(run.origin)) for run in other.known]
-        self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
