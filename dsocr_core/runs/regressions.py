@@ -5,7 +5,7 @@ Which commit is the baseline follows from when runs were made and how many there
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -55,9 +55,9 @@ class Changes:
 class Workload:
     """Runs of one setting and backend that read the same pages, by commit, newest first in each."""
 
-    backend: str | None
+    backend: str
     pages: frozenset[str]
-    commits: dict[tuple[str, bool], list[tuple[int, str]]] = field(default_factory=dict)
+    commits: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Place in the question's answer, and run."""
 
     def takes(self, pages: frozenset[str]) -> bool:
@@ -71,10 +71,7 @@ class Workload:
         A commit is as new as its first run: a gate measures both in turn, and may end with the older one.
         """
         of_commits = sorted(self.commits.items(), key=lambda commit: commit[1][-1][0])
-        return [
-            (commit[:7] + "+" * (has_value(dirty) and bool(dirty)), [run for _, run in of])
-            for (commit, dirty), of in of_commits
-        ]
+        return [(commit, [run for _, run in of]) for commit, of in of_commits]
 
     @property
     def pair(self) -> tuple[Pair, str] | None:
@@ -82,7 +79,7 @@ class Workload:
         (commit_b, runs), *earlier = self.ordered
         if not earlier:
             return None
-        enough = [of for of in earlier if len(of[1]) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
+        enough = [of for of in earlier if min(len(of[1]), len(runs)) >= FEWEST_RUNS]
         commit_a, before = (enough or earlier)[0]
         sides = (before[0], self.backend), (runs[0], self.backend)
         return Pair(*sides, before[:MOST_RUNS], runs[:MOST_RUNS]), f"{commit_a} → {commit_b}"
@@ -98,17 +95,19 @@ def changes(
     """
     settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
     works = _workloads(settings)[:_MOST_PAIRS]
-    if not works:
-        rows, series, marks = (pd.DataFrame(columns=each) for each in (COLUMNS, SERIES, _MARKS))
-        return Changes(rows, series, marks, [sql])
     run_ids = list(dict.fromkeys(run for work in works for _, of in work.ordered for run in of))
     pace, pace_sql = history.query("pace", run_ids=run_ids)
     facts = runs.set_index("run_id").loc[run_ids].to_dict("index")
-    names, cards = _names(works, facts)
-    series, marks = _series(works, names, pace, facts)
+    newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
+    of_works = [setting(run, work.backend) for run, work in zip(newest, works, strict=True)]
+    short = setting_names(of_works)
+    names = unlike({number: short[each] for number, each in enumerate(of_works)})
+    created = {str(run): fact["created"] for run, fact in facts.items()}
+    series, marks = _series(works, names, pace, created)
     rows = _rows(history, works, neutral, contended)
     if rows.empty:
         return Changes(pd.DataFrame(columns=COLUMNS), series, marks, [sql, pace_sql])
+    cards = {number: card_name(run) for number, run in enumerate(newest)}
     rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
     rows = rows.assign(trend=_trends(history, works, rows, pace))
     return Changes(rows[COLUMNS], series, marks, [sql, pace_sql])
@@ -118,24 +117,13 @@ def _workloads(settings: pd.DataFrame) -> list[Workload]:
     """Sort the query `settings`, newest first, into workloads."""
     of_setting: dict[tuple[int, str], list[Workload]] = {}
     for row in settings.itertuples():
-        known = of_setting.setdefault((row.setting, row.backend), [])
-        pages = frozenset(row.pages)
-        work = next((work for work in known if work.takes(pages)), None)
+        of, pages = of_setting.setdefault((row.setting, row.backend), []), frozenset(row.pages)
+        work = next((work for work in of if work.takes(pages)), None)
         if work is None:
-            known.append(work := Workload(row.backend, pages))
-        work.commits.setdefault((row.git_commit, row.git_dirty), []).append((row.Index, row.run_id))
-    return [work for known in of_setting.values() for work in known]
-
-
-def _names(
-    works: Sequence[Workload], facts: Mapping[Hashable, Mapping[Hashable, Any]]
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Names of workloads, each in what tells it from the others, and their cards."""
-    newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
-    settings = [setting(run, work.backend or "") for run, work in zip(newest, works, strict=True)]
-    names = setting_names(settings)
-    named = {number: names[each] for number, each in enumerate(settings)}
-    return unlike(named), {number: card_name(run) for number, run in enumerate(newest)}
+            of.append(work := Workload(row.backend, pages))
+        commit = row.git_commit[:7] + "+" * (has_value(row.git_dirty) and bool(row.git_dirty))
+        work.commits.setdefault(commit, []).append((row.Index, row.run_id))
+    return [work for of in of_setting.values() for work in of]
 
 
 # --- rates over commits ---------------------------------------------------------------------------
@@ -144,49 +132,41 @@ _MARKS = ["workload", "position", "before", "after", "words"]
 
 
 def _series(
-    works: Sequence[Workload],
-    names: Mapping[int, str],
-    pace: pd.DataFrame,
-    facts: Mapping[Hashable, Mapping[Hashable, Any]],
+    works: Sequence[Workload], names: Mapping[int, str], pace: pd.DataFrame, created: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pages a second of each workload's commits, medians over their runs, and where they changed."""
-    rate = pace.set_index(["run_id", "backend"])["pages_per_s"].to_dict()
+    rate = pace.set_index(["run_id", "backend"])["pages_per_s"].dropna().to_dict()
     rows: list[tuple[Any, ...]] = []
     marks = []
     for number, work in enumerate(works):
-        of_commits = [
-            (commit, of, [value for run in of if has_value(value := rate.get((run, work.backend)))])
+        known = [
+            (commit, of, rates)
             for commit, of in reversed(work.ordered)
+            if (rates := [rate[run, work.backend] for run in of if (run, work.backend) in rate])
         ]
-        known = [each for each in of_commits if each[2]]
         for position, (commit, of, rates) in enumerate(known):
-            since = facts[of[-1]]["created"]
-            rows.append(
-                (number, names[number], work.backend, commit, position, since, of, float(np.median(rates)))
-            )
+            about = (number, names[number], work.backend, commit, position, created[of[-1]], of)
+            rows.append((*about, float(np.median(rates))))
         marks += _changes_of([rates for _, _, rates in known], number)
     return pd.DataFrame(rows, columns=SERIES), pd.DataFrame(marks, columns=_MARKS)
 
 
 def _changes_of(rates: list[list[float]], workload: int) -> list[tuple[int, int, float, float, str]]:
     """Steps between two commits, and changes of the level of many runs, of one series."""
-    medians = [float(np.median(each)) for each in rates]
-    every, ends = (
-        [value for each in rates for value in reversed(each)],
-        np.cumsum([len(each) for each in rates]),
-    )
-    found = {
-        at: (a, b, f"{plural(len(rates[at - 1]), 'run')} before and {len(rates[at])} after")
-        for at, (a, b) in enumerate(pairwise(medians), start=1) if max(a, b) >= STEP * min(a, b)
-    }  # fmt: skip
+    found = {}
+    for at, (a, b) in enumerate(pairwise(float(np.median(each)) for each in rates), start=1):
+        if max(a, b) >= STEP * min(a, b):
+            words = f"{plural(len(rates[at - 1]), 'run')} before and {len(rates[at])} after"
+            found[at] = (a, b, words)
     steps = {*found}
+    every, ends = [value for each in rates for value in reversed(each)], np.cumsum([*map(len, rates)])
     points = change_points(every) if len(every) >= _FEWEST_FOR_LEVELS else []
     for before, point, after in zip([0, *points], points, [*points[1:], len(every)], strict=False):
-        levels = float(np.median(every[before:point])), float(np.median(every[point:after]))
-        if max(levels) > (1 + NEUTRAL_BAND) * min(levels):
-            at = int(np.searchsorted(ends, point, side="right"))
-            if not steps & {*range(at - 2, at + 3)}:  # a step says it better
-                found[at] = (*levels, f"level of {point - before} runs before and {after - point} after")
+        a, b = float(np.median(every[before:point])), float(np.median(every[point:after]))
+        at = int(np.searchsorted(ends, point, side="right"))
+        # A step nearby says it better.
+        if max(a, b) > (1 + NEUTRAL_BAND) * min(a, b) and not steps & {*range(at - 2, at + 3)}:
+            found[at] = (a, b, f"level of {point - before} runs before and {after - point} after")
     return [(workload, at, *found[at]) for at in sorted(found)]
 
 
@@ -195,10 +175,11 @@ def _trends(
 ) -> list[list[float]]:
     """Medians of each row's stage over its workload's commits, the oldest first."""
     runs = [
-        (number, place, run, work.backend)
-        for number, work in enumerate(works) if number in set(rows["workload"])
-        for place, (_, of) in enumerate(reversed(work.ordered)) for run in of
-    ]  # fmt: skip
+        (number, place, run, works[number].backend)
+        for number in rows["workload"].unique()
+        for place, (_, of) in enumerate(reversed(works[number].ordered))
+        for run in of
+    ]
     of_runs = pd.DataFrame(runs, columns=["workload", "place", "run_id", "backend"])
     summary, _ = history.query("stage_summary", run_ids=of_runs["run_id"].tolist())
     whole = pace.assign(stage=WHOLE, median=pace["page_ms"])
@@ -214,43 +195,31 @@ def _trends(
 
 def _rows(history: History, works: Sequence[Workload], neutral: float, contended: bool) -> pd.DataFrame:
     """Stages of all pairs with what B lost, in the order of their kinds."""
-    pairs = {number: pair for number, work in enumerate(works) if (pair := work.pair)}
-    if not pairs:
-        return pd.DataFrame()
-    compared = compare_pairs(history, [pair for pair, _ in pairs.values()], neutral, contended)
-    rows = pd.concat(dict(zip(pairs, compared, strict=True)), names=["workload"]).reset_index("workload")
+    found = [(number, *pair) for number, work in enumerate(works) if (pair := work.pair)]
+    parts = [
+        compared.assign(workload=number, backend=pair.b[1], a=pair.a[0], b=pair.b[0], commits=commits)
+        for (number, pair, commits), compared in zip(
+            found, compare_pairs(history, [pair for _, pair, _ in found], neutral, contended), strict=True
+        )
+    ] if found else []  # fmt: skip
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     if rows.empty:
         return rows
-    of = pd.DataFrame(
-        [(number, pair.b[1], pair.a[0], pair.b[0], commits) for number, (pair, commits) in pairs.items()],
-        columns=["workload", "backend", "a", "b", "commits"],
-    )
     total = rows[rows["stage"] == TOTAL].set_index("workload")["median_a"]
-    page_ms = total.combine_first(rows.groupby("workload")["median_a"].max()).rename("page_ms")
-    rows = rows.merge(of, on="workload").merge(page_ms, on="workload")
+    page_ms = rows["workload"].map(total.combine_first(rows.groupby("workload")["median_a"].max()))
     times = rows["ratio"].fillna(rows["median_b"] / rows["median_a"])
     lost = rows["median_a"] * (times - 1)
+    look = (times >= LOOK_RATIO) & (lost >= LOOK_MS) & (rows["verdict"] == "inconclusive")
+    kind = rows["verdict"].where(rows["verdict"].isin(SURE), np.where(look, "look", "unchanged"))
+    rows = rows.assign(stage=rows["stage"].replace(TOTAL, WHOLE), times=times, lost_ms=lost, kind=kind)
+    sure = rows["median_a"] * (rows["low"].where(rows["verdict"] == "slower", times) - 1)
     rows = rows.assign(
-        stage=rows["stage"].replace(TOTAL, WHOLE),
-        times=times,
-        lost_ms=lost,
-        lost_share=lost / rows["page_ms"],
-    )
-    rows = rows.assign(kind=[_kind(row) for row in rows.to_dict("records")])
-    sure = rows["low"].where(rows["verdict"] == "slower", rows["times"]) - 1
-    rows = rows.assign(
+        lost_share=lost / page_ms,
         evidence=_evidence(rows),
-        order=rows["kind"].map({kind: place for place, kind in enumerate(KINDS)}),
-        by=-(sure * rows["median_a"] / rows["page_ms"]).where(rows["kind"] != "faster", -lost),
+        order=kind.map({name: place for place, name in enumerate(KINDS)}),
+        by=lost.where(kind == "faster", -sure / page_ms),
     )
     return rows.sort_values(["order", "by"], kind="stable", ignore_index=True)
-
-
-def _kind(row: Mapping[Hashable, Any]) -> str:
-    if row["verdict"] in SURE:
-        return str(row["verdict"])
-    beyond = row["times"] >= LOOK_RATIO and row["lost_ms"] >= LOOK_MS
-    return "look" if beyond and row["verdict"] == "inconclusive" else "unchanged"
 
 
 def _evidence(rows: pd.DataFrame) -> list[str]:
@@ -259,16 +228,13 @@ def _evidence(rows: pd.DataFrame) -> list[str]:
     inner = {VISION, *inside_prefill()}
     words = []
     for row in rows.to_dict("records"):
-        of = (
-            "1 run each"
-            if row["runs_a"] == row["runs_b"] == 1
-            else f"{row['runs_a']} and {row['runs_b']} runs"
-        )
+        alone = row["runs_a"] == row["runs_b"] == 1
+        of = "1 run each" if alone else f"{row['runs_a']} and {row['runs_b']} runs"
         of += f", {plural(int(row['pages']), 'page')}"
         if has_value(row["low"]):
             of += f": {significant(row['low'])} to {significant(row['high'])}x"
-        parent = Stage.PREFILL if row["stage"] in inner else WHOLE
-        whole = lost.get((row["workload"], str(parent)))
+        parent = str(Stage.PREFILL) if row["stage"] in inner else WHOLE
+        whole = lost.get((row["workload"], parent))
         # What a part gained or lost is made up for by the others: its whole hardly changed.
         part = row["kind"] in ("slower", "look") and row["stage"] != WHOLE
         if part and has_value(whole) and 2 * abs(whole) <= row["lost_ms"]:
@@ -281,16 +247,14 @@ def _evidence(rows: pd.DataFrame) -> list[str]:
 def sentence(rows: pd.DataFrame, commits: str, card: str) -> str:
     """Say what changed between two commits on a card: what is confirmed, and how many rows to look at."""
     slower, look, faster = (rows[rows["kind"] == kind] for kind in KINDS[:3])
-    words = f"{commits} on {card}: "
-    if slower.empty:
-        words += "no confirmed slowdown"
-    else:
+    words = "no confirmed slowdown"
+    if len(slower):
         first = slower.iloc[0]
-        words += (
+        words = (
             f"{first['name']} is confirmed {significant(first['ratio'])}x slower in {first['stage']}, "
             f"{duration(first['median_a'])} → {duration(first['median_b'])}"
         )
         words += f", and {plural(len(slower) - 1, 'other stage')} with it" * (len(slower) > 1)
     words += f". {len(look)} to look at" * (len(look) > 0)
     words += f". {plural(len(faster), 'stage')} confirmed faster" * (len(faster) > 0)
-    return f"{words}."
+    return f"{commits} on {card}: {words}."
