@@ -25,16 +25,14 @@ TREE = "DSOCR_MACHINE_TREE"
 """Variable that names the process whose children are all one work, as a gate's benches are."""
 _SHORTEST_S = 1.0
 """The clock ticks of a shorter time say nothing of others."""
-_GPU_EVERY_MS = 1000
 _BUSY_PERCENT = 50
 """From this share of time with work on it, by its driver, a GPU is busy. While a model loads it is not."""
 _MOST_LINES = 100_000
-"""Those of the last 27 hours."""
+"""Those of the last 27 hours, one a second."""
 _GPU_FIELDS = {
     "clocks.sm": "gpu_sm_mhz", "clocks.mem": "gpu_memory_mhz", "power.draw": "gpu_power_w",
     "temperature.gpu": "gpu_temperature_c",
 }  # fmt: skip
-_TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal; idle and iowait are left out."""
 
@@ -46,33 +44,28 @@ class CpuTime:
     at: float
     busy_s: float
     own_s: float
-    """CPU time of this process and of those that it started."""
+    """CPU time of this process and of those that it started; where TREE names another, of that one."""
 
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
     """None where the system does not tell (it is Linux that does)."""
     try:
+        ticks_s = os.sysconf("SC_CLK_TCK")
         cells = (proc / "stat").read_text().partition("\n")[0].split()[1:]
         busy = sum(int(cells[column]) for column in _BUSY)
-        return CpuTime(time.monotonic(), busy / _TICKS_S, _own_ticks(proc) / _TICKS_S)
-    except (OSError, ValueError, IndexError):
+        return CpuTime(time.monotonic(), busy / ticks_s, _own_ticks(proc) / ticks_s)
+    except (AttributeError, OSError, ValueError, IndexError):
         return None
 
 
 def _own_ticks(proc: Path) -> int:
-    """User and system time of this process, its children that ended, and those that run.
-
-    Where TREE names another process it is that one's.
-    """
+    """User and system time of a process, its children that ended, and those that run."""
     ticks, parents = {}, {}
     for entry in proc.iterdir():
         if entry.name.isdigit():
-            try:
+            with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
                 cells = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(cells[1])
-                ticks[int(entry.name)] = sum(map(int, cells[11:15]))
-            except (OSError, ValueError, IndexError):
-                continue  # it ended meanwhile
+                parents[int(entry.name)], ticks[int(entry.name)] = int(cells[1]), sum(map(int, cells[11:15]))
     named = os.environ.get(TREE, "")
     own = {int(named) if named.isdigit() and int(named) in parents else os.getpid()}
     while more := {child for child, parent in parents.items() if parent in own} - own:
@@ -84,12 +77,11 @@ def others_share(begin: CpuTime | None, end: CpuTime | None) -> float | None:
     """Share of other programs in the machine's CPU time between the two, 0 to 1; None when not known."""
     if begin is None or end is None or end.at - begin.at < _SHORTEST_S:
         return None
-    there = (end.at - begin.at) * (os.cpu_count() or 1)
     others = (end.busy_s - begin.busy_s) - (end.own_s - begin.own_s)
-    return min(1.0, max(0.0, others / there))
+    return min(1.0, max(0.0, others / (end.at - begin.at) / (os.cpu_count() or 1)))
 
 
-class GpuWatch:
+class _GpuWatch:
     """The first GPU's driver, clocks, power and temperature, from its making to `facts`."""
 
     def __init__(self) -> None:
@@ -99,7 +91,7 @@ class GpuWatch:
         ask = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
         with suppress(OSError):  # it ends with its reader: a pipe that nobody has kills who writes to it
             self._process = subprocess.Popen(
-                [*ask, f"--loop-ms={_GPU_EVERY_MS}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                [*ask, "--loop-ms=1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True, errors="replace",
             )  # fmt: skip
             self._reading = threading.Thread(target=_read, args=(self._process, self._lines), daemon=True)
@@ -112,12 +104,10 @@ class GpuWatch:
             self._process.kill()
             self._reading.join()
         rows = [[cell.strip() for cell in line.split(",")] for line in self._lines]
-        rows = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS)]
-        busy = [row for row in rows if (_number(row[1]) or 0) >= _BUSY_PERCENT]
+        busy = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS) and _number(row[1]) >= _BUSY_PERCENT]
         facts: dict[str, Any] = {"driver": busy[0][0]} if busy else {}
         for at, name in enumerate(_GPU_FIELDS.values(), 2):
-            numbers = (_number(row[at]) for row in busy)
-            if known := [number for number in numbers if number is not None]:
+            if known := [number for row in busy if (number := _number(row[at])) >= 0]:
                 facts[name] = round(statistics.median(known), 1)
         return facts
 
@@ -130,11 +120,12 @@ def _read(process: subprocess.Popen[str], lines: deque[str]) -> None:
     process.wait()
 
 
-def _number(cell: str) -> float | None:
+def _number(cell: str) -> float:
+    """A cell's number; -1 for "[N/A]"."""
     try:
         return float(cell)
-    except ValueError:  # "[N/A]"
-        return None
+    except ValueError:
+        return -1.0
 
 
 class MachineWatch:
@@ -142,11 +133,11 @@ class MachineWatch:
 
     def __init__(self) -> None:
         self._begin = cpu_time()
-        self._gpu: GpuWatch | None = None
+        self._gpu: _GpuWatch | None = None
 
     def look(self) -> None:
         """Look at the GPU from now on. To be called when pages are read, as often as one likes."""
-        self._gpu = self._gpu or GpuWatch()
+        self._gpu = self._gpu or _GpuWatch()
 
     def facts(self) -> Mapping[str, Any]:
         """Take what a record's environment says of the machine."""

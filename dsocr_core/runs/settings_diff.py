@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 FIELDS: Mapping[str, str] = {
@@ -24,13 +25,9 @@ def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
 
 def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
     """The records' own fields, of the query `runs`, in the form of the query `facts`."""
-    by_id = runs.set_index("run_id")
-    rows = [
-        {"run_id": run_id, "section": "run", "name": words, "value": _fact(by_id.at[run_id, name])}
-        for name, words in FIELDS.items()
-        for run_id in run_ids
-    ]
-    return pd.DataFrame(rows, columns=["run_id", "section", "name", "value"])
+    rows = runs.set_index("run_id").loc[[*run_ids], [*FIELDS]].rename(columns=FIELDS)
+    facts = rows.map(_fact).rename_axis("run_id").reset_index().melt("run_id", var_name="name")
+    return facts.assign(section="run")
 
 
 def _fact(value: Any) -> str | None:
@@ -46,10 +43,9 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
 
     `facts` has run_id, section, name, value; `differing` leaves out what all runs have in common.
     """
-    values: dict[tuple[str, str], dict[str, str | None]] = {}
-    for row in facts.itertuples(index=False):
-        of_name = values.setdefault((str(row.section), str(row.name)), {})
-        of_name[str(row.run_id)] = row.value if isinstance(row.value, str) else None
-    cells = {key: [of_run.get(run_id) for run_id in run_ids] for key, of_run in values.items()}
-    shown = [[*key, *own] for key, own in cells.items() if not differing or differ(*key, own)]
-    return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)
+    facts = facts.drop_duplicates(["run_id", "section", "name"], keep="last")
+    cells = facts.pivot(index=["section", "name"], columns="run_id", values="value").reindex(columns=run_ids)
+    order = facts[["section", "name"]].drop_duplicates()
+    rows = order.merge(cells.astype(object).where(cells.notna(), None).reset_index(), on=["section", "name"])
+    shown = [not differing or differ(*row[:2], row[2:]) for row in rows.itertuples(index=False, name=None)]
+    return rows[np.array(shown, bool)].reset_index(drop=True)

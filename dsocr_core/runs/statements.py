@@ -20,14 +20,13 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.uses import Uses
 
 _LOCKS = (
-    "SET enable_progress_bar = false",
-    "SET python_enable_replacements = false",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-    "BEGIN TRANSACTION READ ONLY",
-)
+    "SET enable_progress_bar = false", "SET python_enable_replacements = false",
+    "SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION READ ONLY",
+)  # fmt: skip
 _AGAIN_S = 0.05
 """An interrupt between two pieces of work is lost, so it is repeated."""
+_EXPLAIN = re.compile(r"\s*EXPLAIN\s*(\([^()]*\)|(ANALYZE\b)?)", re.IGNORECASE)
+_NO_SELECT = "SQL: only SELECT can be run here; the history is changed by its own commands"
 
 
 class OverLimit(DsocrError):
@@ -36,12 +35,7 @@ class OverLimit(DsocrError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a statement.
-
-    Args:
-        seconds: until its answer is there
-        mebibytes: of memory for the database's work, its answer included
-    """
+    """Limits of a statement: seconds until its answer is there, and memory for the database's work."""
 
     seconds: float = 60.0
     mebibytes: int = 1024
@@ -51,10 +45,8 @@ def answer(
     connect: Callable[[duckdb.DuckDBPyConnection], None], statement: str, limits: Limits, uses: Uses
 ) -> pd.DataFrame:
     """The answer. `connect` attaches the file and makes tables. Raises duckdb.Error, OverLimit, Closed."""
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": f"{limits.mebibytes}MiB", "temp_directory": ""
-    }  # fmt: skip
-    connection = duckdb.connect(":memory:", config=config)
+    memory = {"memory_limit": f"{limits.mebibytes}MiB", "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config={**memory})
     with contextlib.closing(connection), uses.use(connection.interrupt):
         connect(connection)
         for lock in _LOCKS:
@@ -67,10 +59,8 @@ def answer(
                 connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
                 return connection.execute("FROM answer").df()
         except (duckdb.OutOfMemoryException, MemoryError):
-            raise OverLimit(
-                f"it takes more than {limits.mebibytes:,} MiB, the memory limit: ask for fewer rows (LIMIT) "
-                "or for sums"
-            ) from None
+            limit = f"it takes more than {limits.mebibytes:,} MiB, the memory limit"
+            raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
         except RuntimeError as error:  # DuckDB has taken the signal
             raise KeyboardInterrupt from error
 
@@ -107,8 +97,7 @@ def select_only(statement: str) -> str | None:
     """
     try:
         statement.encode()
-        statements = duckdb.extract_statements(statement)
-        kinds = [each.type for each in statements]
+        kinds = [each.type for each in duckdb.extract_statements(statement)]
         if kinds == [duckdb.StatementType.EXPLAIN]:
             # EXPLAIN ANALYZE runs what it explains.
             kinds = [each.type for each in duckdb.extract_statements(_EXPLAIN.sub("", statement, count=1))]
@@ -116,11 +105,6 @@ def select_only(statement: str) -> str | None:
         return f"SQL: {one_line(error, 500)}"
     except ValueError:  # a kind for which DuckDB's Python package has no name
         return _NO_SELECT
-    if len(statements) != 1:
+    if len(kinds) != 1:
         return "SQL: give one statement"
     return None if kinds == [duckdb.StatementType.SELECT] else _NO_SELECT
-
-
-_NO_SELECT = "SQL: only SELECT can be run here; the history is changed by its own commands"
-
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s*(\([^()]*\)|(ANALYZE\b)?)", re.IGNORECASE)
