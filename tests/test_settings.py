@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,24 @@ from dsocr_core.settings import InferSettings, Settings, VendorSettings
 PAGE = Path("page.png")
 
 
-@pytest.mark.parametrize("text", ["inf", "INF", "Inf", " inf "])
-def test_inf_in_any_case_means_no_limit_of_ones_own(text: str) -> None:
-    assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
-
-
-@pytest.mark.parametrize("value", [0, -1, "", "many", "-inf", "1e3", True])
-def test_other_token_limits_are_refused(value: int | str) -> None:
-    with pytest.raises(DsocrError, match=r"infer\.max_new_tokens"):
-        InferSettings(max_new_tokens=value)
+def test_inf_in_any_case_means_no_limit_of_ones_own() -> None:
+    for text in ("inf", "INF", "Inf", " inf "):
+        assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("kind", "field", "value"),
     [
-        ("preset", "huge"),
-        ("prompt", "no picture"),
-        ("max_megapixels", 0.0),
-        ("pdf_dpi", 5),
-        ("pdf_dpi", 5000),
+        *((InferSettings, "max_new_tokens", value) for value in (0, -1, "", "many", "-inf", "1e3", True)),
+        (InferSettings, "tile_size", 650), (InferSettings, "max_tiles", 65), (VendorSettings, "timeout_s", 0),
+        (Settings, "preset", "huge"), (Settings, "prompt", "no picture"), (Settings, "max_megapixels", 0.0),
+        (Settings, "pdf_dpi", 5), (Settings, "pdf_dpi", 5000), (Settings, "checkpoint", None),
     ],
-)
-def test_values_out_of_range_are_named(field: str, value: object) -> None:
-    with pytest.raises(DsocrError) as error:
-        Settings(**{field: value})  # type: ignore[arg-type]
-    assert str(value).split()[0] in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_timeout_is_positive() -> None:
-    with pytest.raises(DsocrError, match=r"vendor\.timeout_s"):
-        VendorSettings(timeout_s=0)
+)  # fmt: skip
+def test_values_out_of_range_are_named(kind: Callable[..., object], field: str, value: object) -> None:
+    with pytest.raises(DsocrError, match=field) as error:
+        kind(**{field: value})
+    assert "\n" not in str(error.value)
 
 
 def test_the_default_preset_suits_the_checkpoint() -> None:
@@ -81,16 +70,13 @@ def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_pat
     assert said.stdout.split() == [str(runs), str(runs / "history"), str(runs / "history")]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "reason"),
-    [
+def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason() -> None:
+    for prompt, reason in (
         ("Free OCR.", "before the page and after it again"),
         ("<image> a <image> b", "leave out the text between"),
-    ],
-)
-def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, reason: str) -> None:
-    with pytest.raises(DsocrError, match=reason):
-        Settings(prompt=prompt)
+    ):
+        with pytest.raises(DsocrError, match=reason):
+            Settings(prompt=prompt)
 
 
 def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given() -> None:
@@ -103,24 +89,21 @@ def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given() -> None
     assert (asked.eval_mode, asked.test_compress, asked.no_repeat_ngram_size) == (True, True, 35)
 
 
-def test_a_comparison_takes_an_attention_that_both_sides_have() -> None:
-    assert Settings().own_attention == "sdpa"
-    compared = Settings().for_comparison()
-    assert (compared.own_attention, compared.vendor_attention, compared.attention_note) == (
-        "eager",
-        "eager",
-        "",
-    )
-    flash = Settings(attention="flash_attention_2").for_comparison()
-    assert (flash.own_attention, flash.vendor_attention, flash.attention_note) == (
-        *["flash_attention_2"] * 2,
-        "",
-    )
-    chosen = Settings(attention="sdpa").for_comparison()
-    assert (chosen.own_attention, chosen.vendor_attention) == ("sdpa", "eager")
-    assert "sdpa against eager" in chosen.attention_note
-    fast = Settings(engine="fast").for_comparison()
-    assert (fast.own_attention, fast.attention_note) == ("sdpa", "")
+@pytest.mark.parametrize(
+    ("given", "own", "published", "note"),
+    [
+        ({}, "eager", "eager", ""),
+        ({"attention": "flash_attention_2"}, "flash_attention_2", "flash_attention_2", ""),
+        ({"attention": "sdpa"}, "sdpa", "eager", "sdpa against eager"),
+        ({"engine": "fast"}, "sdpa", "eager", ""),
+    ],
+)
+def test_a_comparison_takes_an_attention_that_both_sides_have(
+    given: dict[str, Any], own: str, published: str, note: str
+) -> None:
+    compared = Settings(**given).for_comparison()
+    assert (compared.own_attention, compared.vendor_attention) == (own, published)
+    assert note in compared.attention_note and bool(note) == bool(compared.attention_note)
 
 
 def settings_of_model(directory: Path, architecture: str, **others: Any) -> Settings:

@@ -127,8 +127,8 @@ class Reading:
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             raise EndpointError(f"the choices are no list of objects ({shown(str(choices))})")
         self.model = data["model"] if isinstance(data.get("model"), str) else self.model
-        usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
-        counts = {name: data.get(key) for key, name in _OLLAMA_COUNTS.items()} | usage
+        counts = {name: data.get(key) for key, name in _OLLAMA_COUNTS.items()}
+        counts |= data["usage"] if isinstance(data.get("usage"), dict) else {}
         self.usage |= {name: value for name, value in counts.items() if type(value) is int}
         self.prompt_ids = _ids(data.get("prompt_token_ids"), self.prompt_ids)
         if not choices:

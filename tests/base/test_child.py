@@ -7,11 +7,10 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
-from dsocr_core.base.child import Child, ChildGone, module_environment
+from dsocr_core.base.child import Child, ChildGone
 
 
 @contextmanager
@@ -57,8 +56,3 @@ def test_a_check_that_raises_ends_the_watch_and_closing_ends_what_it_started() -
 
     assert select.select([descriptor], [], [], 60)[0]
     os.close(descriptor)
-
-
-def test_the_projects_modules_are_found_beside_what_is_there() -> None:
-    path = module_environment({"PYTHONPATH": "/elsewhere"})["PYTHONPATH"].split(os.pathsep)
-    assert path[1:] == ["/elsewhere"] and Path(path[0], "dsocr_core").is_dir()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,18 +23,17 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def as_another_users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a folder refuse this user, root too."""
-    real = os.stat
 
-    def stat(path: object, *given: object, **named: object) -> os.stat_result:
-        if (
-            isinstance(path, (str, os.PathLike))
-            and Path(path).is_relative_to(folder)
-            and Path(path) != folder
-        ):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path, *given, **named)  # type: ignore[arg-type]
+    def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *given: Any, **named: Any) -> Any:
+            if isinstance(path, (str, os.PathLike)) and folder in Path(path).parents:
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *given, **named)
 
-    monkeypatch.setattr(os, "stat", stat)
+        return call
+
+    for name in ("stat", "mkdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
 
 
 def test_without_a_home_the_index_is_temporary(

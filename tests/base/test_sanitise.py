@@ -20,12 +20,6 @@ def test_every_name_has_a_text_that_leads_back_to_it(name: bytes) -> None:
     assert os.fsencode(text_name(text)) == name
 
 
-@given(st.text(max_size=20))
-def test_a_usual_name_is_its_own_text(name: str) -> None:
-    if "\\\\" not in name and "\\x" not in name:
-        assert name_text(name) == name
-
-
 @given(st.text(st.characters(), max_size=20))
 def test_nothing_visible_steers(text: str) -> None:
     for shown in (visible(text), json_line({"text": text})):

@@ -50,11 +50,6 @@ def on(name: str, *command: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.fixture
-def without_seals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-
-
 def test_pages_have_the_same_pixels_on_macos(tmp_path: Path) -> None:
     images = [tmp_path / f"{name}.png" for name in ("rgb", "gray", "alpha", "large")]
     for path, mode, side in zip(images, ("RGB", "L", "RGBA", "L"), (20, 30, 40, 3000), strict=True):
@@ -79,7 +74,8 @@ def test_windows_is_one_line_that_names_wsl(command: list[str]) -> None:
     assert len(done.stderr.splitlines()) == 1 and "WSL" in done.stderr, done.stderr
 
 
-def test_memory_without_seals_is_copied(without_seals: None) -> None:
+def test_memory_without_seals_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
     memory = SharedMemory(16)
     os.pwrite(memory.descriptor, b"\1" * 16, 0)
     first = memory.first(4)
