@@ -26,6 +26,7 @@ from pages.widgets.review import address as review
 from pages.widgets.runs import address as runs
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
+from pages.widgets.shared.verdicts import answer_html
 from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -124,6 +125,11 @@ def test_a_strangers_text_is_text(page: str, address: dict[str, Any], world: Pat
     for element in test.get("plotly_chart"):
         spec = json.loads(element.proto.spec)
         assert not re.search(r"<(img|script|a|b onmouseover)\b", json.dumps(spec))
+
+
+def test_an_answer_is_text_whatever_its_parts_are() -> None:
+    found = answer_html(SCRIPT, "none", SCRIPT, [("", SCRIPT), (SCRIPT, SCRIPT)], SCRIPT)
+    assert Tags(found).found == {"div", "span", "p", "b"}
 
 
 @pytest.mark.parametrize("page", ADDRESSES)

@@ -133,7 +133,8 @@ def test_junit_and_html_have_them(judged: Judged) -> None:
         name = str(case.get("name"))
         of, found = judged.pages[name], judged.differences[name]
         parity = cast(ElementTree.Element, case.find("properties/property")).get("value")
-        assert str(parity).startswith(VERDICT_WORDS[of.verdict])
+        reasons = judged.review.page(name).reasons
+        assert parity == xml_text("; ".join((VERDICT_WORDS[of.verdict], *reasons)))
         sentences = [f"{KINDS[item['kind']]}: {item['words']}" for item in found]
         if len(case) > 1:
             failing.add(name)
