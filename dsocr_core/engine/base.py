@@ -1,7 +1,4 @@
-"""The base of our engines: one page through the stages, NVTX-marked and timed. It never calls `infer`.
-
-The engines share everything but the way they decode.
-"""
+"""The base of our engines: one page through the stages, NVTX-marked and timed. It never calls `infer`."""
 
 from __future__ import annotations
 
@@ -51,9 +48,9 @@ class Drafts(Protocol):
 
     name: str
     own_text: bool
-    """Flag: the draft is what the page itself has said so far."""
+    """True where the draft is what the page itself has said so far."""
     known_early: bool
-    """Flag: the draft is there before the page's turn."""
+    """True where the draft is there before the page's turn."""
 
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         """Hear what the other side of a comparison read on a page, before it is read."""
@@ -79,9 +76,7 @@ class EngineOptions:
     ignore_eos: bool = False
     """Decode to the token limit."""
     marks: Marks = Marks.TIMED
-    """Marks that stages make."""
     drafts: Drafts | None = None
-    """Source of drafts, which the batch verifies."""
     precision: Precision = "off"
     """Bits of the batch's cache; those of the weights are the checkpoint's."""
     top_two: bool = True
@@ -98,10 +93,7 @@ class Prefilled:
 
 
 class Engine:
-    """One page through the stages. Not safe for concurrent use: hold the device's lock.
-
-    A subclass brings its `name` and how it decodes: `start` and `tokens`.
-    """
+    """One page through the stages, decoded by a subclass (`start`, `tokens`). Hold the device's lock."""
 
     name: ClassVar[str]
 
@@ -190,11 +182,7 @@ class Engine:
         cancel: CancelToken | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        """Read one page. Raises DsocrError for bad input and Cancelled when `cancel` is set.
-
-        With `prepared` the page's file is not opened; the result still has the time of that, and of the
-        preprocessing that is in it, which overlapped with other work.
-        """
+        """Read one page, `prepared` or opened here. Raises DsocrError, and Cancelled when `cancel` is set."""
         observer = observer or Observer()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         timer = StageTimer(model.device, observer, self.marks)
@@ -246,10 +234,7 @@ class Engine:
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
-        """Compile what such a page needs, before its stages are timed.
-
-        `step` is the batch's that it is for, with `at_once` pages a pass of prefill.
-        """
+        """Compile what such a page needs before its stages are timed, for a batch's `step` of `at_once`."""
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
         """Make an empty sequence for the prefill of that prompt."""
@@ -263,10 +248,7 @@ class Engine:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """Torch's modes while a page is read: its device, no gradients, and the vendor's autocast in bf16.
-
-        In float16, which is not published, the same autocast with that type.
-        """
+        """Torch's modes while a page is read: its device, no gradients, the vendor's autocast."""
         model = self.checkpoint.model
         half = model.dtype in (torch.bfloat16, torch.float16)
         dtype = model.dtype if half else torch.bfloat16
@@ -355,9 +337,7 @@ class Engine:
     def prefill_pages(
         self, pages: Seq[ToPrefill], at_once: int, timer: StageTimer, cancel: CancelToken | None
     ) -> list[Tensor]:
-        """`prefill` of pages of one shape, `at_once` at most, with the bits of so many. The logits are theirs
-        to keep.
-        """
+        """`prefill` of pages of one shape, with the bits of `at_once`; the logits are theirs to keep."""
         return [self.prefill(*page, timer, cancel).clone() for page in pages]
 
     def result(
@@ -427,17 +407,13 @@ class Engine:
         return sequence.forward(self.checkpoint.model, embeddings)
 
     def _environment(self) -> dict[str, str]:
-        device = self.checkpoint.model.device
         precision = self.options.precision
         return {
-            "engine": self.name,
-            "checkpoint": self.checkpoint.source,
-            "device": str(device),
-            "device_name": self._device_name,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
+            "engine": self.name, "checkpoint": self.checkpoint.source,
+            "device": str(self.checkpoint.model.device), "device_name": self._device_name,
+            "torch": torch.__version__, "python": platform.python_version(),
             **({} if precision == "off" else {"precision": precision}),
-        }
+        }  # fmt: skip
 
 
 def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:

@@ -1,8 +1,4 @@
-"""A stand-in tokenizer for `random:` checkpoints that come without a tokenizer.json.
-
-Random weights write noise, so only lengths matter. Special tokens have their published ids where the
-vocabulary is large enough, so that prompts have a published prompt's shape.
-"""
+"""A stand-in tokenizer for `random:` checkpoints without a tokenizer.json: only lengths matter."""
 
 from collections.abc import Iterable
 

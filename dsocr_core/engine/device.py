@@ -94,10 +94,7 @@ class DeviceLock:
     def hold(
         self, work: str, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None
     ) -> Iterator[None]:
-        """Wait for the turn, then hold the device. `on_wait` gets the holder's name.
-
-        Raises Cancelled when `cancel` is set while waiting.
-        """
+        """Wait for the turn, then hold the device. `on_wait` gets the holder's name. Raises Cancelled."""
         ticket = object()
         with self._turn:
             self._queue.append((ticket, work))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
@@ -27,26 +28,22 @@ UNBOUNDED_DECODE_CEILING = 8192
 """Stands in for `inf` when the config names no context limit."""
 
 log = logging.getLogger(__name__)
-_warned_unbounded = False
+
+
+@functools.cache
+def _warn_unbounded() -> None:
+    words = "max_new_tokens=inf: config.json names no context limit; stopping at %d tokens"
+    log.warning(words, UNBOUNDED_DECODE_CEILING)
 
 
 def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderConfig) -> int:
-    """Give how many new tokens a page may have; unlimited is as many as the context holds.
-
-    Raises DsocrError when the prompt alone fills the context.
-    """
-    global _warned_unbounded
+    """Limit of new tokens; unlimited is what the context holds. Raises DsocrError where it is full."""
     if requested != UNLIMITED:
         if requested < 1:
             raise DsocrError(f"max_new_tokens is {requested}; give a positive integer or inf")
         return requested
     if config.max_positions is None:
-        if not _warned_unbounded:
-            log.warning(
-                "max_new_tokens=inf: config.json names no context limit; stopping at %d tokens",
-                UNBOUNDED_DECODE_CEILING,
-            )
-            _warned_unbounded = True
+        _warn_unbounded()
         return UNBOUNDED_DECODE_CEILING
     if prompt_tokens >= config.max_positions:
         raise DsocrError(
@@ -128,9 +125,7 @@ class Sequence:
         return model.decoder(embeddings, self.cache, self.rotary, self.core)[0, 0]
 
     def next_logits(self, model: OcrModel) -> Callable[[int], Tensor]:
-        """Make what appends a token and returns the logits after it, (V,) float32; its next call ends
-        them.
-        """
+        """Make what appends a token and returns the logits after it, (V,) float32, until its next call."""
         if TokenStep.fits(model.decoder):
             choose_once(model.decoder)
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward

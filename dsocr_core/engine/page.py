@@ -31,14 +31,13 @@ class PreparedPage:
     picture: Image.Image
     """The page in RGB."""
     exif: bool = True
-    """True where it is turned as its EXIF says."""
     milliseconds: float | None = None
     image: PreparedImage | None = None
     """All images of the prompt; None where the first is only opened."""
     staged: Staged | None = None
     """Views of them, ready to be copied to the device."""
     hashes: tuple[str, str] | None = None
-    """Hashes of the global view and of the tiles, as ModelInputs has them."""
+    """Of the global view and of the tiles."""
     draft: tuple[int, ...] | None = None
     """The tokens that it may have; None where they were not asked for."""
 
@@ -53,18 +52,15 @@ def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) 
 
 @dataclass(frozen=True)
 class PageInputs:
-    """A page before it is read: prompt, limit, recorded inputs."""
+    """A page before it is read: prompt, limit of new tokens, recorded inputs."""
 
     request: OcrRequest
     sizes: tuple[tuple[int, int], ...]
     """(width, height) of each image."""
     prompt: PromptIds
     limit: int
-    """Limit of its new tokens."""
     unhashed: ModelInputs
-    """Record of the inputs, without the hashes of the views."""
     hashes: Background[tuple[str, str]]
-    """Hashes of the global view and of the tiles."""
     overlapped: bool
     """True where it was prefetched."""
 
@@ -103,10 +99,9 @@ class Pixels:
 
 
 class Background(Generic[T]):
-    """`work` on a thread of its own from `start` on; a call waits for its result or raises its error."""
+    """`work` on a thread of its own from `start` on, unless its result is `known`; a call waits for it."""
 
     def __init__(self, work: Callable[[], T], known: T | None = None) -> None:
-        """Without a thread where the result is `known`."""
         self._work, self._result = work, known
         self._future: Future[T] | None = None
 

@@ -1,8 +1,4 @@
-"""Times whether this processor gains by reading a weight once before its product of one row.
-
-Such a product reads several rows of the weight at a time. On some processors that is slower than one pass
-from front to back before it, on others that pass is lost time (docs/performance.md). The bits are the same.
-"""
+"""Times whether this processor gains by reading a weight before its product of one row (`token_step`)."""
 
 from __future__ import annotations
 

@@ -49,12 +49,13 @@ OnResult = Callable[[object, OcrResult | DsocrError], None]
 
 
 class Prefetch(Generic[P]):
-    """Pages prepared by several threads before their turn, in order: two a thread at most."""
+    """Pages prepared by several threads before their turn, in order, two a thread at most: without `pages`
+    those that are `put`, of which there is no end.
+    """
 
     def __init__(
         self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None
     ) -> None:
-        """Prefetch `pages`, or without those of what is `put`, of which there is no end."""
         threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 2) - 1))
         self._prepare, self._most, self._endless = prepare, 2 * threads, pages is None
         self._pages = iter(pages or ())

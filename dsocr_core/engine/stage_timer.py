@@ -49,11 +49,7 @@ class StageTimer:
 
     @contextmanager
     def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
-        """An NVTX range in the default domain named as the stage, and its time.
-
-        A stage that is all `on_host` is timed by the clock. Without a clock the observer is called for
-        the start only.
-        """
+        """An NVTX range named as the stage, and its time: by the clock where it is all `on_host`."""
         self._observer.stage_started(stage)
         if self._marks is not Marks.TIMED:
             with _range(stage) if self._marks is Marks.RANGES else nullcontext():

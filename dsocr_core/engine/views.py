@@ -1,9 +1,7 @@
 """A page's views as bytes on the device: made by the host, or there on a GPU.
 
-On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
-sums of 32-bit integers as Pillow (`page.resizing`), so the views have the same bytes; they come back for
-their hashes alone, beside the reading. A Pillow that resizes otherwise is noticed, and all of it is left to
-the host then.
+The GPU does the same sums of 32-bit integers as Pillow (`page.resizing`), so the views have the same bytes;
+they come back for their hashes alone. A Pillow that resizes otherwise is noticed: the host does it then.
 
 Letters: H rows and W columns of an image, S side of the global view, T tiles, V views.
 """

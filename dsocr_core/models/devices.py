@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,8 @@ def device_name(device: torch.device) -> str:
 @functools.cache
 def _processor() -> str:
     """The processor's model; its architecture where the system does not say it."""
-    try:
+    found = ""
+    with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
             found = subprocess.check_output(command, text=True, timeout=5).strip()
@@ -40,8 +41,6 @@ def _processor() -> str:
             lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
             named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
             found = next(named, "")
-    except (OSError, subprocess.SubprocessError):
-        found = ""
     return found or platform.machine() or "CPU"
 
 
@@ -72,7 +71,6 @@ class Gpu:
 
     @property
     def is_full(self) -> bool:
-        """True where bf16 is in hardware, and Triton and flash-attn support it."""
         return self.capability >= FULL
 
     def __str__(self) -> str:

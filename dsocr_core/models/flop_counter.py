@@ -1,9 +1,7 @@
 """FLOPs that torch counts in a call, by module and operator: the one way to ask `FlopCounterMode`.
 
-The counter (torch 2.13) takes composite operators apart and has formulas for `mm`, `addmm`, `bmm`, `baddbmm`,
-`convolution` and CUDA's fused attention. `scaled_dot_product_attention` is two `bmm` over the whole square on
-meta; the same number under a kernel's name on CUDA; on the CPU an operator without a formula, which counts
-nothing. The package flash-attn is invisible everywhere.
+`scaled_dot_product_attention` is two `bmm` over the whole square on meta, the same number under a kernel's
+name on CUDA, and nothing on the CPU. The package flash-attn is invisible everywhere.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ _CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("fla
 
 @contextmanager
 def counting(fused: bool = False) -> Iterator[FlopCounterMode]:
-    """Count what runs inside the block.
+    """Count what runs inside the block, attention in its plain form unless `fused` leaves that to torch.
 
-    Attention runs in its plain form unless `fused` leaves the form to torch. Asking for the plain form is a
-    switch of the whole process: off the meta device let no other model run meanwhile.
+    The plain form is a switch of the whole process: off the meta device let no other model run meanwhile.
     """
     form = nullcontext() if fused else sdpa_kernel(SDPBackend.MATH)
     # Not inference mode: the counter would take every composite operator apart in Python.

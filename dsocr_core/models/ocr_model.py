@@ -67,11 +67,7 @@ class OcrModel(nn.Module):
         return outputs[-1]
 
     def fuse(self, ids: Tensor, image_mask: Tensor, images: Sequence[Tokens]) -> Tensor:
-        """Token embeddings with the images' positions replaced by vision tokens, image after image.
-
-        `ids` (1, N), `image_mask` (1, N) bool -> (1, N, C). Raises ValueError when mask and vision tokens do
-        not have the same count.
-        """
+        """Embeddings (1, N, C) of `ids` (1, N) with vision tokens at the `image_mask`. Raises ValueError."""
         vision = torch.cat([self.sequence(*image) for image in images])  # (V, C)
         if vision.shape[0] != int(image_mask.sum()):
             raise ValueError(f"{vision.shape[0]} vision tokens for {int(image_mask.sum())} image positions")

@@ -7,21 +7,14 @@ from dsocr_core.base.errors import DsocrError
 
 TILE_SIZE = 640
 """Side of a crop tile in pixels; fixed in the published code whatever `image_size` says."""
-
-MIN_TILES = 2
-MAX_TILES = 9
+MIN_TILES, MAX_TILES = 2, 9
 """Tiles of a page that is cut, as published; other engines stop at 6 or go on to 32."""
-
-PATCH_SIZE = 16
-DOWNSAMPLE_RATIO = 4
+PATCH_SIZE, DOWNSAMPLE_RATIO = 16, 4
 
 
 @dataclass(frozen=True)
 class Preset:
-    """One resolution mode. `base_size` is the side of the global view, `image_size` of a tile.
-
-    Of a page that is cut there are at most `max_tiles` tiles of `tile_size` pixels.
-    """
+    """One resolution mode; a page that is cut has at most `max_tiles` tiles of `tile_size` pixels."""
 
     name: str
     base_size: int

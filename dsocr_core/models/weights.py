@@ -119,10 +119,9 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
-    """A model of that size with seeded random weights, made on the device, tensor by tensor.
+    """A model of that size with seeded random weights, the same on the same kind of device.
 
     Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range.
-    The same seed gives the same weights on the same kind of device.
     """
     model = _allocate(config, device, dtype)
     generator = torch.Generator(device)
@@ -184,10 +183,9 @@ def _require_gpu(gpu: Gpu, needed: int) -> None:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Modules leave their new weights as they are: all of them are written afterwards.
+    """Modules leave their new weights as they are, which are written afterwards.
 
-    Random numbers for tensors without memory would import torch's compiler first, more than half of what
-    there is to import.
+    Random numbers for tensors without memory would import torch's compiler first.
     """
 
     def __torch_function__(

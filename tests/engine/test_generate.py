@@ -66,9 +66,9 @@ def test_a_limit_is_the_number_or_what_the_context_still_holds(config: DecoderCo
 
 
 def test_inf_without_a_context_limit_warns_once(
-    config: DecoderConfig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    config: DecoderConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_warned_unbounded", False)
+    module._warn_unbounded.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert token_limit(UNLIMITED, 10, replace(config, max_positions=None)) == UNBOUNDED_DECODE_CEILING

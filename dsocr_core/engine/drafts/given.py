@@ -20,15 +20,11 @@ class Given:
 
     def add(self, environment: Mapping[str, str]) -> None:
         """Add a page; one without passes adds nothing."""
-        try:
-            counts = [int(environment[f"draft_{name}"]) for name in ("passes", "drafted", "accepted")]
-        except (KeyError, ValueError):
-            return
-        if min(counts) < 0:
-            return
-        passes, drafted, accepted = counts
-        self.passes, self.drafted = self.passes + passes, self.drafted + drafted
-        self.accepted += accepted
+        counts = [environment.get(f"draft_{name}", "") for name in ("passes", "drafted", "accepted")]
+        if all(count.isdecimal() for count in counts):
+            self.passes += int(counts[0])
+            self.drafted += int(counts[1])
+            self.accepted += int(counts[2])
 
     @property
     def tokens_a_pass(self) -> float | None:

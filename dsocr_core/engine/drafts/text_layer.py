@@ -64,11 +64,7 @@ class _Line:
 
 
 def drafted(layer: PageText, grounded: bool) -> str:
-    """The page's text as the model writes it; empty where the layer has none.
-
-    `grounded` is with each block's label and box, and with headings marked; else the text alone. The numbers
-    of a box are seldom all right, but what stands between them is.
-    """
+    """The page's text as the model writes it, with labels, boxes and marks where `grounded`."""
     found = blocks(layer.runs)
     if not grounded:
         return "\n\n".join(block.text for block in found)

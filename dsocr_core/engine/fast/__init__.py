@@ -20,10 +20,7 @@ class FastEngineUnavailableError(DsocrError):
 
 
 def require_fast_engine(device: str) -> None:
-    """Raise FastEngineUnavailableError, which says what is missing, unless kernels can run on `device`.
-
-    To be called before anything else of this package is imported.
-    """
+    """Raise FastEngineUnavailableError, which says what is missing, unless kernels can run on `device`."""
     if find_spec("triton") is None:
         raise FastEngineUnavailableError(
             "engine 'fast' needs triton, which comes with torch's CUDA build: "

@@ -2,21 +2,15 @@
 
     source -> take_in, prefill (a stream of their own) -> Slots -> result, on_result (a thread)
 
-Results are returned as pages end, in any order. Memory does not grow with their number: it holds the slots,
-what the source has prefetched, and a bounded number of pages being finished.
+Results are returned as pages end, in any order; memory does not grow with their number.
 
 The host queues a group of steps and reads the states a group behind, so the device never waits for it. A page
-that ended in a group frees its slot when that group is read, which is while the next group runs; its tokens
-are copied out after that. So a slot is idle for one group and the rest of another.
+that ended in a group frees its slot when that group is read, which is while the next group runs.
 
-Times of a page in a batch. Preprocessing is timed on its thread. Vision and prefill are timed on the device
-while decode steps run beside them. Decode is the time from the page's first token to its last, with all other
-pages' share of every step in it. So a page's tokens a second are those of one stream; those of the batch are
-all tokens over the time of the whole run, not the sum over pages.
+Vision and prefill of a page are timed on the device while decode steps run beside them. Decode is the time
+from the page's first token to its last, with all other pages' share of every step in it.
 
 The first page sizes the slots; one that needs more is read by itself while the others wait.
-
-Needs triton, like all that decodes in slots.
 """
 
 from __future__ import annotations
@@ -68,9 +62,7 @@ MOST_TIMES = 4096
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
 SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
-"""Parts of the free device memory that slots may use and must leave: vision and prefill work in the rest, of
-pages together or of one page at a time.
-"""
+"""Free device memory that slots may use and must leave to vision and prefill, of pages together or of one."""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
@@ -78,11 +70,8 @@ ADMITTED_A_GROUP = 4
 
 SLOTS_A_PAGE = 4
 """Pages are prefilled together where there are so many slots for each of them: few others wait for that."""
-MOST_WAITING = 16
-SLOTS_A_GROUP = 32
-"""Loaded pages that may wait for others of their shape, for a group of steps for so many slots and two at
-least: the more there are, the less an idle one costs.
-"""
+MOST_WAITING, SLOTS_A_GROUP = 16, 32
+"""Loaded pages that may wait for others of their shape, and slots a group of steps of that wait."""
 
 FINISHING = 64
 """Pages that may wait to be finished before decoding waits for them."""
@@ -95,26 +84,22 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Decoded:
-    """One sequence, ended. `key` is the caller's name for it."""
+    """One sequence, ended, by its caller's `key`; the time is None untimed, the draft's gain without one."""
 
     key: object
     tokens: tuple[int, ...]
     milliseconds: float | None
-    """From its first token to its last, other sequences' share of the steps included; None untimed."""
     draft: dict[str, str] | None = None
-    """Gain of its draft; None without one."""
 
 
 @dataclass(frozen=True)
 class GroupTime:
-    """Work and time of a group of steps on the device.
-
-    `positions` are those that its sequences' caches held together, in the middle of the group.
-    """
+    """Work and time of a group of steps on the device."""
 
     steps: int
     tokens: int
     positions: int
+    """Those that its sequences' caches held together, in the middle of the group."""
     milliseconds: float
 
 
@@ -157,10 +142,7 @@ class _Ended:
 
 
 class Slots:
-    """Slots of one `BatchStep` and the sequences in them: a finished one frees its slot for the next.
-
-    Not safe for concurrent use. `timed` False makes no timing events and reads no clock.
-    """
+    """Slots of one `BatchStep` and the sequences in them: a finished one frees its slot for the next."""
 
     def __init__(self, step: BatchStep, group: int = GROUP, timed: bool = True) -> None:
         if group < 1:
@@ -195,7 +177,7 @@ class Slots:
         self._runs[rows]()
 
     def reset(self) -> None:
-        """Drop all sequences, after a run that was aborted."""
+        """Drop all sequences."""
         self.step.states[:, DONE] = 1
         self._free = list(range(self.step.slots))
         self._running, self._ended = {}, []
@@ -221,8 +203,7 @@ class Slots:
         logits: Tensor,
         draft: Seq[int] = (),
     ) -> None:
-        """Decode from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError when the page
-        does not fit it."""
+        """Decode from the prefill's `logits` (V,) in a taken slot. Raises ValueError when it does not fit."""
         self.step.begin(slot, prompt_ids, limit, ngram, draft)
         self.step.first(slot, logits)
         began, own = Timestamp(self.step.device, self._timed), self.step.own_text
@@ -275,16 +256,13 @@ class Slots:
             held = KvCache.positions(self.step.config, running.prompt_tokens, middle)
             positions += held if taken else 0
             if state[DONE]:
-                self._end(running, self._time(running, queued, steps))
+                del self._running[running.slot]
+                self._free.append(running.slot)
+                written = self.step.tokens[running.slot, running.prompt_tokens :][: running.tokens]
+                self._ended.append(_Ended(running, self._time(running, queued, steps), Copies(written)))
         whole = queued.milliseconds()
         if whole is not None and group.steps:
             self.times.append(GroupTime(group.steps, tokens, positions, whole))
-
-    def _end(self, running: _Running, milliseconds: float | None) -> None:
-        del self._running[running.slot]
-        self._free.append(running.slot)
-        written = self.step.tokens[running.slot, running.prompt_tokens :][: running.tokens]
-        self._ended.append(_Ended(running, milliseconds, Copies(written)))
 
     def _time(self, running: _Running, queued: Queued[_Group], steps: int) -> float | None:
         """From its first token to `steps` steps into the group."""
@@ -332,10 +310,7 @@ class _Entry:
 
 
 class BatchReader:
-    """Reads pages with an engine's model in at most `slots` slots; reuses them for the next pages.
-
-    Not safe for concurrent use: hold the device's lock.
-    """
+    """Reads pages with an engine's model in at most `slots` slots. Hold the device's lock."""
 
     def __init__(
         self,
@@ -396,10 +371,7 @@ class BatchReader:
         page_done: Callable[[], None] = lambda: None,
         prepared: Seq[PreparedPage | None] | None = None,
     ) -> list[OcrResult]:
-        """Read these, opened here unless `prepared`; results in their order.
-
-        Raises DsocrError of the first at fault.
-        """
+        """Read these, opened here unless `prepared`; results in their order, or the first one's error."""
         found: dict[object, OcrResult | DsocrError] = {}
 
         def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
@@ -418,10 +390,9 @@ class BatchReader:
     def decoder_for(
         self, page: PageInputs, spare: int = 0, ready: Callable[[BatchStep], None] = lambda step: None
     ) -> Slots | None:
-        """The present slots, or new ones when those are too small for such pages.
+        """The present slots, or new ones of `spare` more positions than such pages need; None without memory.
 
-        `spare` more positions than they need; `ready` is called with a new step before it is captured. None
-        where the device has no memory for any slot.
+        `ready` is called with a new step before it is captured.
         """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         prompt, limit = most_tokens(page, config.max_positions)
@@ -444,7 +415,7 @@ class BatchReader:
         return self._decoder
 
     def _slots_that_fit(self, size: int, pages_a_pass: int) -> int:
-        """Number of slots of that many bytes beside what vision and prefill work in; 0 for none."""
+        """Number of slots of that many bytes; 0 for none."""
         device = self.engine.checkpoint.model.device
         if device.type != "cuda":
             return self.wanted
@@ -764,10 +735,7 @@ def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
 
 
 def slots_in(free: int, size: int, enough: int) -> int:
-    """Number of slots of `size` bytes that fit that free memory.
-
-    With `enough` slots pages are prefilled together, which takes more memory than one page at a time.
-    """
+    """Slots of `size` bytes that fit; with `enough` pages are prefilled together, which takes more memory."""
     most = int(free * MEMORY_SHARE)
     fit = min(most, free - SPARED_BYTES) // size
     if fit < enough:
@@ -777,7 +745,7 @@ def slots_in(free: int, size: int, enough: int) -> int:
 
 
 def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
-    """Count the prompt's and the new tokens of any page read like this one, however it is cut."""
+    """The prompt's and the new tokens of any page read like this one, however it is cut."""
     request, ids = page.request, len(page.prompt.ids)
     most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
     prompt = ids - page.unhashed.image_token_count + most

@@ -3,9 +3,7 @@
 Where slots hold 8 bits, a prefill writes to one full cache that all share, and when the prompt is whole it is
 rounded into its slot: the scales are the prompt's own, so a page's tokens do not depend on its neighbours.
 
-Letters: L layers, S slots, K rows a slot, R = K S, h heads, P positions, N tokens of the prompt, D head dim,
-C hidden size, E experts, k experts a token, V vocabulary. Row r S + s is r tokens ahead of slot s's current
-one: the rows of one r are what a step of one row a slot has.
+Letters: L layers, S slots, h heads, P positions, N tokens of the prompt, D head dim.
 """
 
 from __future__ import annotations

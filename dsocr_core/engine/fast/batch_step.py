@@ -5,15 +5,11 @@ size, V vocabulary.
 
 A pass over drafts is a step with K rows a slot: the current token and what the slot's draft says comes next
 (`kernels.batch.drafts`). Its tokens and logits are those of single steps, bit for bit: products over all
-slots are made S rows at a time, as a single step makes them, unless all rows at once have shown the same
-bits, and everything else sums each row by itself in one order.
+slots are made S rows at a time, unless all rows at once have shown the same bits, and everything else sums
+each row by itself in one order. So the other sequences of the batch do not change a sequence's tokens.
 
-With a window a slot's cache is its page's prompt and a ring, which each page has turned by its own.
-
-Matrix products over all slots are the library's; the kernels between them know where each slot stands from
-`states` on the device. A step of S slots has the same launches whatever its slots hold, so one captured graph
-serves all; kernels return early for finished slots. Each row of a product is summed by itself, so the other
-sequences of the batch do not change a sequence's tokens.
+Matrix products are the library's; the kernels between them know where each slot stands from `states` on the
+device. A step of S slots has the same launches whatever its slots hold, so one captured graph serves all.
 """
 
 from __future__ import annotations
@@ -90,8 +86,8 @@ class BatchStep:
     ) -> None:
         """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
 
-        Steps may have several rows a slot where pages are `drafted`. With `own_text` the draft of each is
-        its own tokens so far, the prompt's included. Raises ValueError.
+        Where pages are `drafted` steps may have several rows a slot; with `own_text` a page's draft is its
+        own tokens so far. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
@@ -142,10 +138,7 @@ class BatchStep:
 
     @property
     def logits(self) -> Tensor:
-        """Give those of the last step of one row a slot (S, V), -inf where the rule banned a token.
-
-        Undefined for a finished slot.
-        """
+        """Of the last step of one row a slot (S, V), -inf where banned; undefined for a finished slot."""
         return self.rows[1].logits
 
     # --- a page comes into its slot -------------------------------------------------------------
@@ -167,10 +160,7 @@ class BatchStep:
         ngram: NgramPolicy | int,
         draft: Sequence[int] = (),
     ) -> None:
-        """Set what the slot decodes: at most `limit` new tokens after the prompt, and what they may be.
-
-        Only queues work. Raises ValueError when they do not fit the slot.
-        """
+        """Set what the slot decodes. Only queues work. Raises ValueError when it does not fit the slot."""
         count = len(prompt_ids)
         policy = NgramPolicy.of(ngram)
         if count < 1 or limit < 1:
@@ -190,9 +180,8 @@ class BatchStep:
         self._matched[slot, before, : count - 1].copy_(host[count : 2 * count - 1], non_blocking=True)
         self.states[slot].copy_(host[2 * count - 1 :], non_blocking=True)
         if self.drafts is not None:
-            for held, values in zip(
-                self.drafts, draft_rows(draft, count, self.config.vocab_size), strict=True
-            ):
+            rows = draft_rows(draft, count, self.config.vocab_size)
+            for held, values in zip(self.drafts, rows, strict=True):
                 values = values.pin_memory() if self.device.type == "cuda" else values
                 held[slot, : len(values)].copy_(values, non_blocking=True)
 
@@ -323,9 +312,8 @@ class BatchStep:
         return self._tiles[len(b.x)]
 
 
-# Which kernel the library takes for a product, and so the order of its sums, follows from the shapes; a tile
-# of the experts' products may be larger where the matrix units sum alike in both. Neither is promised, so
-# both are tried on random rows before they are used.
+# Which kernel the library takes follows from a product's shapes, and a larger tile of experts may sum alike.
+# Neither is promised, so both are tried on random rows before they are used.
 
 
 def _same_bits_at_once(x: Tensor, weight: Tensor, at_once: int) -> bool:

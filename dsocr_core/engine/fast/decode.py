@@ -1,8 +1,4 @@
-"""Greedy decoding in groups: the device writes tokens, the host reads them a group behind.
-
-The host queues a group of replays and a copy of their tokens, then reads the group before while this one
-runs. So the device never waits for the host, and the host for one event a group.
-"""
+"""Greedy decoding in groups: the device writes tokens, the host reads them a group behind."""
 
 from __future__ import annotations
 
@@ -123,10 +119,7 @@ class GroupPipeline(Generic[About]):
 
 
 class FastDecoder:
-    """Decodes one page at a time with a model's weights; reuses its cache and graph for the next page.
-
-    Not safe for concurrent use: hold the device's lock from `start` to the last of `tokens`.
-    """
+    """Decodes one page at a time; reuses its cache and graph for the next page. Hold the device's lock."""
 
     def __init__(
         self,
@@ -154,10 +147,7 @@ class FastDecoder:
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
     ) -> Iterator[int]:
-        """Yield the new tokens after the prefill's `logits` (V,), the end token included.
-
-        Raises ValueError when `sequence` is not the one last started.
-        """
+        """Yield the new tokens after the prefill's `logits` (V,). Raises ValueError for an older sequence."""
         graph = self._graph
         if graph is None or sequence.cache is not graph.step.cache:
             raise ValueError("the sequence is not the one that was started last")
@@ -185,9 +175,8 @@ class FastDecoder:
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
         """The present graph, or a new one when its cache is too small."""
-        config = self._model.config.decoder
-        sizes = prompt + limit, KvCache.positions(config, prompt, limit)
-        if self._graph is None or not self._graph.step.holds(*sizes):
+        held = KvCache.positions(self._model.config.decoder, prompt, limit)
+        if self._graph is None or not self._graph.step.holds(prompt + limit, held):
             self._graph = None  # gives the memory back first
             self._graph = StepGraph(self.step_for(prompt, limit), min(STEPS_A_GRAPH, self._group))
         return self._graph
@@ -205,9 +194,7 @@ class FastDecoder:
 class StepGraph:
     """`replay()` runs `step`, `group` times in one graph where that fits; without CUDA by plain launches.
 
-    Within a graph a step's first kernel may start beside the last of the step before; between two graphs
-    the device pauses. The step must be idle when this is made: capturing runs it, which does not change a
-    finished sequence.
+    Between two graphs the device pauses. The step must be idle when this is made: capturing runs it.
     """
 
     def __init__(self, step: DecodeStep, group: int = 1) -> None:

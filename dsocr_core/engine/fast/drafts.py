@@ -1,8 +1,6 @@
 """Drafts of a batch's pages: what each gave so far, and how many rows a slot the next steps have.
 
-All slots take a step together, so one number of rows serves all: passes are made while the pages' drafts
-together are worth what passes cost. A single step looks whether the draft is right, so one that gets right
-again is noticed.
+All slots take a step together, so one number of rows serves all, by what the drafts together are worth.
 """
 
 from __future__ import annotations

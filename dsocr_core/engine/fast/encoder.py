@@ -46,9 +46,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Places:
-    """Turns of every row by its place in its view, (2 M, D); where views start, (V + 1,); how long one is at
-    most; the rows that are answers, (M,).
-    """
+    """Turns of every row (2 M, D); where views start (V + 1,), the longest; the rows of answers (M,)."""
 
     cos: Tensor
     sin: Tensor

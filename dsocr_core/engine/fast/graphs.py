@@ -39,10 +39,7 @@ class SideStream:
 
 @dataclass(frozen=True)
 class Recording:
-    """A graph, and what it ran: the graph writes to those buffers, so they last as long as it does.
-
-    PyTorch gives a buffer that nobody holds to the next tensor, which a replay would then overwrite.
-    """
+    """A graph, and what it ran, which holds the buffers that a replay writes to."""
 
     run: Callable[[], None]
     graph: torch.cuda.CUDAGraph
@@ -55,9 +52,8 @@ class Recording:
 def record(
     run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
 ) -> Recording:
-    """Record what `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
+    """Record what `run` launches, on `stream` or a new one. Runs it once before, to compile its kernels.
 
-    `stream` is where it is captured, a new one by default; each has a workspace of the matrix library.
     Graphs of one `pool` share the memory between their nodes.
     """
     side = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -86,13 +82,8 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Record what `run` launches. Attributes that it sets belong to the graph: a replay writes them
-        again.
-
-        The caller keeps the buffers that `run` was given; the replay alone does not.
-        """
-        replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).graph.replay
-        return replay
+        """Record what `run` launches; a replay writes again what it set. The caller holds its buffers."""
+        return record(run, self._device, self._stream, self._pool).graph.replay
 
 
 class CapturedPasses(Generic[Shape, Pass]):

@@ -14,9 +14,7 @@ import torch
 from dsocr_core.kernels.launch import Launch, Tile, may_overlap
 
 PROGRAMS = 2560
-"""Programs of attention, about: as many as fit at once. More splits are shorter, and each waits for its first
-rows.
-"""
+"""Programs of attention, about: as many as fit at once."""
 FEWEST_SPLITS, MOST_SPLITS = 4, 32
 
 
@@ -50,15 +48,12 @@ class StepLaunches:
 
     def of(self, kernel: str) -> Launch:
         """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
-        launch: Launch = getattr(self, kernel)
-        return launch
+        return getattr(self, kernel)
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:
         """Name who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
 
-        Older rows of the cache come from the step before, so `take_best` stands for them. The shared part of
-        `gate_up` also writes without a wait: what the down product a layer ago has read, and that ended
-        before `attention_output` did.
+        Older rows of the cache come from the step before, so `take_best` stands for them.
         """
         return {
             "qkv_rotary": ("take_best",),

@@ -1,7 +1,6 @@
 """The operations of vision and prefill between matrix products: kernels on a GPU, their references elsewhere.
 
-The references are for tests: they are right, and slow. Views of several sizes are one matrix: `rows_of` and
-`maps` give the rows of each.
+Views of several sizes are one matrix: `rows_of` and `maps` give the rows of each.
 
 Letters: T tokens, C width, h heads, g heads of keys and of values, D head dim, k experts a token, I inner
 width, P positions of the cache, B views of one size, G patches along a view's side, M patches of all views.

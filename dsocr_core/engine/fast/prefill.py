@@ -3,10 +3,8 @@
 Letters: B pages of one length, N tokens of each, C hidden size, L layers, h heads, P positions of the cache,
 D head dim, V vocabulary.
 
-Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
-with the cache's write, each residual sum with the norm after it. The shared experts' products run beside the
-routed ones, which wait for weights. Nothing waits for the device. Of the last
-layer only the keys and values of all tokens are read again, so the rest of it runs for the last token only.
+The shared experts' products run beside the routed ones, which wait for weights. Of the last layer only the
+keys and values of all tokens are read again, so the rest of it runs for the last token only.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ MOST_LENGTHS = 24
 """Gundam has 17 grids of one to nine tiles, the prompt alone a few."""
 
 MOST_TOKENS = 4096
-"""Tokens of all pages of a pass; longer prompts use plain launches. The buffer is always held, 0.25 GB at
-published sizes.
-"""
+"""Tokens of all pages of a pass; longer prompts use plain launches. The buffer has 0.25 GB as published."""
 
 _Key = tuple[int, int, AttentionCore]
 """Tokens of a page, pages, attention."""
@@ -50,10 +46,7 @@ class FastPrefill:
         self._side = SideStream(model.device)
 
     def embed(self, prompt: PromptIds, images: Sequence[Tokens]) -> Tensor:
-        """The prompt's embeddings with vision at the image positions: (N, C). Only queues work.
-
-        Raises ValueError when vision tokens and image positions do not have the same count.
-        """
+        """The prompt's embeddings with vision at the image positions, (N, C). Raises ValueError."""
         model = self._model
         vision = torch.cat([model.sequence(*image) for image in images])  # (V, C)
         positions = sum(length for _, length in prompt.mask)
@@ -80,12 +73,10 @@ class FastPrefill:
     ) -> Tensor:
         """Logits after the last of each page's embeddings, (B N, C): (V,) float32, of several pages (B, V).
 
-        Only queues work. Writes the first B N positions of `keys` and `values` (L, h, P, D), page after page;
-        they may be one sequence's part of a larger cache.
+        Writes the first B N positions of `keys` and `values` (L, h, P, D), page after page.
         """
         with torch.autocast(embeddings.device.type, enabled=False):
-            logits = self._forward(embeddings.clone(), keys, values, rotary, core, pages)
-        return logits[0] if pages == 1 else logits
+            return self._forward(embeddings.clone(), keys, values, rotary, core, pages)
 
     def _forward(
         self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore, pages: int
@@ -114,7 +105,8 @@ class FastPrefill:
                 partial(self._routed, y, layer), partial(self._shared, y, layer)
             )
             x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
-        return F.linear(y, self._weights.head).to(torch.float32)
+        logits = F.linear(y, self._weights.head).to(torch.float32)
+        return logits[0] if pages == 1 else logits
 
     def _shared(self, y: Tensor, layer: LayerWeights) -> Tensor:
         return F.linear(self.ops.gated(F.linear(y, layer.gate_up)), layer.down)
@@ -129,12 +121,8 @@ class FastPrefill:
 class PromptGraphs:
     """`FastPrefill.forward`, captured where there is a recorder: a graph for each length that comes again.
 
-    With plain launches the host takes longer over a prompt than the device does, which shows where vision
-    before it is short. A graph's addresses are fixed, so it writes keys and values to a buffer of its own,
-    from which they are copied to the page's cache. Lengths repeat from page to page, as grid and prompt
-    determine them; a length that occurs once is not worth capturing.
-
-    Not safe for concurrent use: hold the device's lock.
+    A graph's addresses are fixed, so it writes keys and values to a buffer of its own, from which they are
+    copied to the page's cache. With plain launches the host takes longer over a prompt than the device does.
     """
 
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
@@ -154,10 +142,7 @@ class PromptGraphs:
         return logits
 
     def forward_pages(self, embeddings: Tensor, pages: int, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """Logits (B, V) float32 after several pages, (B N, C), at most MOST_TOKENS together.
-
-        They last until the next call, as do the keys and values, which `copy_out` brings to a page's cache.
-        """
+        """Logits (B, V) after several pages, (B N, C): until the next call, as what `copy_out` copies."""
         if self._recorder is None and len(embeddings) > self._keys.shape[2]:
             self._keys, self._values = self._halves(len(embeddings))
         found = self._recorded(embeddings, rotary, core, pages)

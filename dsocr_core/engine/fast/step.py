@@ -43,8 +43,7 @@ MATCHED_ROWS = 64
 class DecodeStep:
     """Weights, caches and buffers of one sequence at a time, and `run()`, which decodes one token.
 
-    `cache` takes the prefill as any `KvCache` does. `run` waits for nothing and may be captured: the
-    sequence's position is in `state`, and after its end further runs change nothing.
+    `run` waits for nothing and may be captured; after the sequence's end further runs change nothing.
     """
 
     def __init__(
@@ -105,16 +104,13 @@ class DecodeStep:
         return positions <= self.positions and held <= self.cache.capacity
 
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
-        """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
-
-        At most `limit` new tokens come, that one included. Raises ValueError when they do not fit.
-        """
+        """Start after a prefill with the prompt's tokens and the first new one, of at most `limit`."""
         self.begin_with(tokens[:-1], torch.tensor(tokens[-1], device=self.device), limit, ngram)
 
     def begin_with(
         self, prompt_ids: tuple[int, ...], first: Tensor, limit: int, ngram: NgramPolicy | int
     ) -> None:
-        """`begin` with a first token () that only the device knows. Queues work, and waits for nothing."""
+        """`begin` with a first token () that the device alone knows. Raises ValueError if it does not fit."""
         count, policy = len(prompt_ids), NgramPolicy.of(ngram)
         last = count - 1 + limit
         if count < 1 or limit < 1:

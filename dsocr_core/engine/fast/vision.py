@@ -3,9 +3,8 @@
 Letters: B views of one size, S a view's side in pixels, G patches along it, M patches of all views together,
 h heads, k key-value heads, D head dim, C width, F = G/4 features along a view's side after SAM, T = F F.
 
-The patches of all views form one matrix, (M, C): products, norms and activations run over all views at once,
-so a page takes as few launches as a view. Only attention and convolutions run once for each view size. All
-runs in the weights' dtype, without autocast; sums, norms and softmax are float32 inside.
+The patches of all views form one matrix, (M, C); only attention and convolutions run once for each view size.
+All runs in the weights' dtype, without autocast; sums, norms and softmax are float32 inside.
 """
 
 from __future__ import annotations
@@ -225,10 +224,7 @@ class VisionTowers:
 
 
 class VisionPass:
-    """The row's stages of one shape, to be run in their order after `load`.
-
-    Each only queues work. The tokens last until those of the next pass of any shape.
-    """
+    """The stages of one shape, to be run in order after `load`; tokens last until the next pass."""
 
     def __init__(
         self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], recorder: Recorder | None
@@ -259,12 +255,9 @@ class VisionPass:
 
 
 class FastVision:
-    """Vision of pages of any shape; captured where there is CUDA, unless `graphs` is False.
+    """Vision of pages of any shape, captured at a shape's first page where there is CUDA, unless told not to.
 
-    A shape's stages are captured at its first page, a CUDA graph each. All share one memory pool: a graph may
-    overwrite another's memory between nodes, as only one runs at a time; inputs and outputs are not shared.
-
-    Not safe for concurrent use: hold the device's lock.
+    All graphs share one memory pool, as only one runs at a time; inputs and outputs are not shared.
     """
 
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:

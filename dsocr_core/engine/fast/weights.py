@@ -1,7 +1,6 @@
 """The decoder's weights as the fast engine reads them: products of the same input are one matrix.
 
-There is one packing and no second copy: the modules' own parameters become views of the packed matrices. The
-head is also there in 8 bits.
+The modules' own parameters become views of the packed matrices. The head is also there in 8 bits.
 
 Letters: C hidden size, h heads, D head dim, E experts, I width of an expert, S width of the shared experts or
 of a dense layer, V vocabulary.

@@ -80,8 +80,7 @@ def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> Atten
 class Rotary:
     """Cosines and sines of every position, (P, D), in the activations' dtype.
 
-    `frequency_dtype` is what the inverse frequencies are rounded to before use: the published
-    loading casts the whole model to bf16, this buffer included, and decodes with the rounded ones.
+    `frequency_dtype` is what the inverse frequencies are rounded to: published loading casts them to bf16.
     """
 
     def __init__(
@@ -105,9 +104,13 @@ class Rotary:
         end = start + x.shape[2]
         if end > self.cos.shape[0]:
             raise IndexError(f"rotary table of {self.cos.shape[0]} positions cannot turn position {end}")
-        cos, sin = self.cos[start:end], self.sin[start:end]  # (N, D)
-        first, second = x.chunk(2, dim=-1)
-        return (x * cos) + (torch.cat([-second, first], dim=-1) * sin)
+        return turned(x, self.cos[start:end], self.sin[start:end])
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """(..., D) turned by angles that go with it, pairing the two halves of D."""
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos) + (torch.cat([-second, first], dim=-1) * sin)
 
 
 class DecoderAttention(nn.Module):

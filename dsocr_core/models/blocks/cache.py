@@ -1,7 +1,6 @@
 """Static KV cache: allocated once for a page, written in place, read up to its length.
 
-Of a decoder with a window the new tokens stand in a ring behind the prompt, in the order of their slots and
-not of time once it has turned: sums have the published order.
+With a window the new tokens stand in a ring behind the prompt, in the order of their slots, as published.
 
 Letters: L layers, B batch, h heads, P positions, D head dim.
 """
@@ -54,10 +53,7 @@ class KvCache:
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]  # (B, h, P, D)
 
     def place(self, count: int = 1) -> tuple[int, int]:
-        """The slot of the next position, and how many slots are seen with it. Raises IndexError.
-
-        `length` counts positions: it goes on when the ring has turned.
-        """
+        """The slot of the next position, and how many slots are seen with it. Raises IndexError."""
         start, end = self.length, self.length + count
         if self.window is not None and self.length:
             if count > 1:

@@ -51,12 +51,10 @@ class ClipEmbeddings(nn.Module):
 class ClipTransformer(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(ClipBlock(config) for _ in range(config.layers))
+        self.layers = nn.Sequential(*(ClipBlock(config) for _ in range(config.layers)))
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        return self.layers(x)
 
 
 class ClipBlock(nn.Module):
@@ -99,10 +97,9 @@ class ClipMlp(nn.Module):
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """x * sigmoid(1.702 x) in float32, of any shape.
+    """x * sigmoid(1.702 x) in float32, of any shape: so the published TorchScript computes under autocast.
 
-    Published as a TorchScript function, which under autocast computes in float32 and leaves the one rounding
-    to the product behind it. Rounded to bf16 after each operation, two elements in five come out otherwise.
+    Rounded to bf16 after each operation, two elements in five come out otherwise.
     """
     wide = x.float()
     return wide * torch.sigmoid(1.702 * wide)

@@ -54,11 +54,7 @@ class SwiGlu(nn.Module):
 
 
 def resize_position_grid(table: Tensor, side: int) -> Tensor:
-    """A learned square position table at another grid size.
-
-    `table` is (S, S, C); returns (side, side, C) in its dtype, bicubic with antialiasing, computed
-    in float32. The table itself when the size already fits.
-    """
+    """A learned position table (S, S, C) as (side, side, C), bicubic with antialiasing, in float32 inside."""
     if table.shape[0] == side:
         return table
     image = table.permute(2, 0, 1).unsqueeze(0).to(torch.float32)  # (1, C, S, S)

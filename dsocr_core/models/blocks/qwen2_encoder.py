@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dsocr_core.models.blocks.attention import turned
 from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
 from dsocr_core.models.config import Qwen2Config
 
@@ -50,10 +51,7 @@ class Qwen2Encoder(nn.Module):
         return queries.weight
 
     def turn(self, positions: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of so many positions, (N, D) float32.
-
-        The frequencies are rounded to the weights' dtype, as published loading does to every buffer.
-        """
+        """Cosines and sines, (N, D) float32, of frequencies rounded to the weights' dtype, as published."""
         dim, device = self.config.head_dim, self.norm.weight.device
         steps = torch.arange(0, dim, 2, dtype=torch.int64, device=device).float()
         frequencies = (1.0 / self.config.rope_theta ** (steps / dim)).to(self.norm.weight.dtype).float()
@@ -105,14 +103,9 @@ class Qwen2Attention(nn.Module):
             proj(x).view(b, n, -1, self.head_dim).transpose(1, 2)  # (B, h or k, N, D)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = _turned(q, turn), _turned(k, turn)
+        q, k = turned(q, *turn), turned(k, *turn)
         k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
         if x.device.type == "cuda":  # the same call as published: other strides may take another kernel
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B, h, N, D)
         return self.o_proj(y.transpose(1, 2).reshape(b, n, width))
-
-
-def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return (x * turn[0]) + (torch.cat([-second, first], dim=-1) * turn[1])

@@ -112,10 +112,7 @@ class SamAttention(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
 
     def position_bias(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Bias of each query to each key row and each key column.
-
-        `q` is (B*h, H, W, D); returns (B*h, H, W, H) and (B*h, H, W, W): their outer sum is the bias.
-        """
+        """Bias of each query (B*h, H, W, D) to each key row, (B*h, H, W, H), and column, (B*h, H, W, W)."""
         rows, columns = q.shape[1:3]
         to_row = relative_positions(self.rel_pos_h, rows)  # (H, H, D)
         to_column = relative_positions(self.rel_pos_w, columns)  # (W, W, D)
@@ -127,11 +124,8 @@ PART_BYTES = 2**24
 
 
 def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_columns: Tensor) -> Tensor:
-    """Attention with the bias `along_rows` (B, h, H, W, H, 1) + `along_columns` (B, h, H, W, 1, W).
-
-    Some views or heads at a time, whose bias goes into one buffer: a page's takes 400 MB otherwise, which the
-    system clears page after page. No view or head knows of another, so the bits are those of one call.
-    `q`, `k`, `v` and the result are (B, h, N, D).
+    """Attention of (B, h, N, D) with the bias `along_rows` (B, h, H, W, H, 1) + `along_columns`
+    (B, h, H, W, 1, W), some views or heads at a time, with the bits of one call: a page's bias takes 400 MB.
     """
     views, heads, n, d = q.shape
     along_rows, along_columns = along_rows.contiguous(), along_columns.contiguous()
@@ -152,10 +146,9 @@ def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_c
 
 
 def relative_positions(table: Tensor, side: int) -> Tensor:
-    """Embedding of every (query, key) offset along one axis of `side` patches.
+    """Embedding of every (query, key) offset along `side` patches, (side, side, D).
 
     `table` is (2T - 1, D) for its own side T; interpolated linearly, in float32, to another side.
-    Returns (side, side, D).
     """
     distances = 2 * side - 1
     if table.shape[0] != distances:

@@ -1,14 +1,11 @@
 """One new token through the decoder on a CPU, without the modules' calls: the same kernels, the same bits.
 
 A small decoder's step is some 500 operations of a few microseconds, half of them views, allocations and calls
-of Python. Here every view and every result is made once a page, and what follows is the arithmetic of
-`decoder.py`, `attention.py`, `moe.py` and `layers.py` alone, in its order: products of one row through `mm`
-as `F.linear` does them, elementwise operations into buffers. A product or sum may change sides, as both are
-exact in that; no rounding changes (tests/models/test_token_step.py compares bit for bit).
+of Python. Here every view and result is made once a page, and what follows is the arithmetic of the modules
+alone, in its order. A product or sum may change sides, as both are exact in that; no rounding changes.
 
-On some processors a product of one row, which reads several rows at a time, is slower than one pass from
-front to back before it and then the product from the core's cache; on others that pass is lost time
-(docs/performance.md). Which it is here the engine measures; the bits are the same.
+On some processors a product of one row is slower than one pass over the weight from front to back and then
+the product from the core's cache; on others that pass is lost time. The engine measures it.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """

@@ -14,11 +14,10 @@ def fuse_views(
     newline: Tensor | None,
     separator: Tensor,
 ) -> Tensor:
-    """Local rows, then global rows, then the separator; each row ends with the newline token.
+    """Local rows, then global rows, then the separator, (tokens, C); each row ends with the newline token.
 
-    `tiles` is (T, q*q, C) for a `grid` of (columns, rows), T = columns*rows, or None without tiles;
-    `global_view` is (1, Q*Q, C); `newline` and `separator` are (C,). Without a newline the tiles stand one
-    after another, not woven into rows of the page. Returns (tokens, C).
+    `tiles` is (T, q*q, C) for a `grid` of (columns, rows); `global_view` is (1, Q*Q, C); `newline` and
+    `separator` are (C,). Without a newline the tiles stand one after another.
     """
     if newline is None:
         local = [] if tiles is None else [tiles.flatten(0, 1)]

@@ -34,10 +34,9 @@ class DumpError(DsocrError):
 
 
 class Recorder:
-    """Writes the tensors of one run as they come. `about` goes into the index and every file's header.
+    """Writes the tensors of one run as they come, `about` in the index and every file's header.
 
-    `only` are the names to take, whole or up to a dot; none: all. `check` is called at every tap and may
-    raise to end the run.
+    `only` are the names to take, whole or up to a dot; none: all. `check` may raise at a tap to end the run.
     """
 
     def __init__(
@@ -85,8 +84,7 @@ class Recorder:
         self.write(f"{name}@{number}" if number else name, value)
 
     def write(self, key: str, value: Tensor) -> None:
-        """Copy a tensor in its stored layout to the host, and to disk soon. Raises ValueError for a second
-        one of that key."""
+        """Copy a tensor to the host, and to disk soon. Raises ValueError for a second one of that key."""
         if not self.wants(key.partition("@")[0]):
             return
         names = self._calls[-1]["names"]
@@ -118,10 +116,9 @@ class Recorder:
 
 
 class Dump:
-    """The tensors of a directory, mapped and not read until they are used.
+    """The tensors of a directory, mapped and not read until they are used. Raises DumpError.
 
-    Without an index (`trace.json`), as other engines may leave it, each file in the order of its name is a
-    call. Raises DumpError.
+    Without an index, as other engines may leave it, each file in the order of its name is a call.
     """
 
     def __init__(self, directory: Path) -> None:

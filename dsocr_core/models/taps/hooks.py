@@ -107,9 +107,8 @@ def key_rows(keys: Tensor) -> Tensor:
 class MixtureTap:
     """A part of one mixture's choice: ids of a token's experts, their weights, or their outputs.
 
-    The order of a token's experts means nothing, so it is recorded by rising expert id. Nor does the order of
-    an expert's rows, which the published code sorts without keeping equal ones in order: rows are found again
-    by what went in.
+    Recorded by rising expert id, as the order of a token's experts means nothing. Nor does that of an
+    expert's rows, which the published code sorts unstably: rows are found again by what went in.
     """
 
     def __init__(self, name: str, recorder: Recorder) -> None:
