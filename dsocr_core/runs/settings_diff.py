@@ -47,7 +47,6 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     cells = facts.pivot(index=["section", "name"], columns="run_id", values="value").reindex(columns=run_ids)
     order = facts[["section", "name"]].drop_duplicates()
     rows = order.merge(cells.astype(object).where(cells.notna(), None).reset_index(), on=["section", "name"])
-    shown = [
-        not differing or differ(row[0], row[1], row[2:]) for row in rows.itertuples(index=False, name=None)
-    ]
+    found = rows.itertuples(index=False, name=None)
+    shown = [not differing or differ(section, name, values) for section, name, *values in found]
     return rows[np.array(shown, bool)].reset_index(drop=True)

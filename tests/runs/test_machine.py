@@ -12,50 +12,31 @@ from dsocr_core.runs import machine
 from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time
 
 
-def write_proc(root: Path, busy: int, processes: dict[int, tuple[int, int]]) -> Path:
-    """A /proc of `busy` ticks; of each process its parent and its ticks."""
-    root.mkdir(exist_ok=True)
-    (root / "stat").write_text(f"cpu  {busy} 0 0 99999 77 0 0 0 0 0\n")
-    for pid, (parent, ticks) in processes.items():
-        (root / str(pid)).mkdir(exist_ok=True)
-        (root / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {parent} {'0 ' * 9}{ticks} 0 0 0 0\n")
-    return root
-
-
 def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = os.getpid()
-    other, child, grandchild = 900001, 900002, 900003
-    root = write_proc(
-        tmp_path / "proc",
-        1000,
-        {here: (1, 300), child: (here, 200), grandchild: (child, 100), other: (1, 50)},
-    )
-    found = cpu_time(root)
-    assert found is not None
-    ticks = os.sysconf("SC_CLK_TCK")
-    assert (found.busy_s * ticks, found.own_s * ticks) == pytest.approx((1000, 600))
-    for name, own in ((str(other), 50), ("900004", 600), ("none", 600)):
+    (tmp_path / "stat").write_text("cpu  1000 0 0 99999 77 0 0 0 0 0\n")
+    here, other, child, grandchild = os.getpid(), 900001, 900002, 900003
+    for pid, parent, ticks in ((here, 1, 300), (child, here, 200), (grandchild, child, 100), (other, 1, 50)):
+        (tmp_path / str(pid)).mkdir()
+        cells = f"{pid} (a (b) c) S {parent} {'0 ' * 9}{ticks} 0 0 0 0\n"
+        (tmp_path / str(pid) / "stat").write_text(cells)
+    ticks_s = os.sysconf("SC_CLK_TCK")
+    for name, own in (("", 600), (str(other), 50), ("900004", 600), ("none", 600)):
         monkeypatch.setenv(machine.TREE, name)
-        of_tree = cpu_time(root)
-        assert of_tree is not None and of_tree.own_s * ticks == pytest.approx(own)
-
-
-def give_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """An nvidia-smi that does what the script says."""
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        found = cpu_time(tmp_path)
+        assert found is not None
+        assert (found.busy_s * ticks_s, found.own_s * ticks_s) == pytest.approx((1000, own))
 
 
 def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading, three moments of work, and the end."""
     told = ("0, 345, 3201, 75", "98, 1980, 3201, 690", "99, 1965, 3201, 680.26", "97, 1980, 3201, [N/A]",
             "3, 1980, 3201, 130", "garbage")  # fmt: skip
-    script = "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in told)
-    give_program(tmp_path, monkeypatch, script)
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in told))
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     watch = MachineWatch()
     watch.look()
     watch.look()
