@@ -147,8 +147,8 @@ def _row(metric: str, found: dict[str, Any]) -> Row:
     if metric in RATES:
         before, after = (1000 / ms if ms else ms for ms in (before, after))
         ratio, low, high = (None if each is None else 1 / each for each in (ratio, high, low))
-    changes = (None if each is None else each - 1 for each in (ratio, low, high))
-    return Row(metric, before, after, *changes, **found)
+    change, low, high = (None if each is None else each - 1 for each in (ratio, low, high))
+    return Row(metric, before, after, change, low, high, **found)
 
 
 # --- the gate -------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Gated:
 
 def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
     """Measure and judge. Raises DsocrError, and Cancelled, which says what is recorded."""
-    started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), ("",)
+    started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), tuple[str, ...]()
     before = plan.before or ("HEAD" if has_changes() else "HEAD~1")
     try:
         with ExitStack() as stack:

@@ -164,23 +164,15 @@ def _agreements(
 
 def _errors(logits: Tensor, exact: Tensor) -> Tensor:
     """Distance of each row from the exact one, by its length: (T,)"""
-    distance: Tensor = torch.linalg.vector_norm(logits - exact, dim=1)
-    length: Tensor = torch.linalg.vector_norm(exact, dim=1)
-    return distance / length
+    return (logits - exact).norm(dim=1) / exact.norm(dim=1)
 
 
 def agreement(name: str, pages: Sequence[tuple[Tensor, ...]]) -> Agreement:
     """Sum up the pages' rows: misses, margins, errors, the eager engine's errors."""
     missed, margins, errors, eager = (torch.cat(parts) for parts in zip(*pages, strict=True))
     largest = sorted(margins[missed].tolist(), reverse=True)
-    return Agreement(
-        name,
-        len(missed),
-        int(missed.sum()),
-        tuple(largest[:LISTED]),
-        float(errors.mean()),
-        float(eager.mean()),
-    )
+    means = float(errors.mean()), float(eager.mean())
+    return Agreement(name, len(missed), int(missed.sum()), tuple(largest[:LISTED]), *means)
 
 
 def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:

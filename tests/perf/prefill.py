@@ -31,7 +31,7 @@ from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
 from dsocr_core.page.tiling import NO_TILES
-from tests.perf.rows import Rows
+from tests.perf.rows import Rows, say
 from tests.support.prefill_variants import (
     EagerVariant,
     FastVariant,
@@ -62,7 +62,7 @@ def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, l
     rows.table(f"fast, {PAGES_A_PASS} pages together")
     _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()}, repeat)
     alike = together.is_alike_everywhere()
-    rows.say(f"a page's logits at every place among others: {'the same bits' if alike else 'OTHER BITS'}")
+    say(f"a page's logits at every place among others: {'the same bits' if alike else 'OTHER BITS'}")
     del variants["fast, no graph"], together
     return errors_of(model, page, variants)
 
@@ -81,11 +81,9 @@ def _times(rows: Rows, variant: Variant, flops: Mapping[Stage, int], repeat: int
     """Time each stage by itself; then all of them in a row, as a page has them."""
     for _ in range(WARM_UP):
         variant.run()
-    of_stages: list[tuple[str, Callable[[], None], int]] = [
-        (stage.value, run, flops.get(stage, 0)) for stage, run in variant.stages().items()
-    ]
-    for label, run, count in [*of_stages, ("all in a row", variant.run, sum(flops.values()))]:
-        rows.row(label, run, repeat=repeat, flops=count or None)
+    for stage, run in variant.stages().items():
+        rows.row(stage.value, run, repeat=repeat, flops=flops.get(stage))
+    rows.row("all in a row", variant.run, repeat=repeat, flops=sum(flops.values()))
 
 
 def errors_of(model: OcrModel, page: Page, variants: dict[str, Variant]) -> dict[str, list[str]]:
@@ -146,7 +144,7 @@ def main() -> None:
     grid = tuple(chosen.grid) if preset.crop_mode else NO_TILES
     page = Page.random(model.config, preset, grid, chosen.text_tokens, rows.device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
-    rows.say(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
+    say(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.autocast("cuda", torch.bfloat16):
         errors = measure(rows, model, page, chosen.repeat)
     print(json.dumps(rows.document(preset=preset.name, grid=grid, errors=errors)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,19 +53,12 @@ class Rows:
         self._table = ""
         rate = self.matmul_flops_per_s
         words = f", products {rate / 1e12:.0f} TFLOP/s" if rate else ""
-        self.say(
-            f"{self.name}, torch {torch.__version__}, copy {self.copy_bytes_per_s / 1e12:.2f} TB/s{words}"
-        )
-
-    @staticmethod
-    def say(line: str) -> None:
-        """Print a line at once."""
-        print(line, flush=True)
+        say(f"{self.name}, torch {torch.__version__}, copy {self.copy_bytes_per_s / 1e12:.2f} TB/s{words}")
 
     def table(self, title: str) -> None:
         """Begin rows of their own."""
         self._table = title
-        self.say(f"\n{title}\n{_HEADINGS}")
+        say(f"\n{title}\n{_HEADINGS}")
 
     def row(
         self,
@@ -78,7 +72,7 @@ class Rows:
         bytes: int | None = None,
         flops: int | None = None,
         note: Callable[[float], str] = lambda ms: "",
-    ) -> Row:
+    ) -> None:
         """Time `run`, which is `per` of what the row is about, after `before`; `note` takes the ms."""
         times = []
         for _ in range(repeat):
@@ -87,30 +81,26 @@ class Rows:
         ms = statistics.median(times)
         row = Row(self._table, name, ms, max(times) - min(times), repeat, count, bytes, flops, note(ms))
         self.rows.append(row)
-        self.say(self._line(row))
-        return row
-
-    def _line(self, row: Row) -> str:
-        moved = (row.bytes or 0) / row.ms * 1e3
-        done = (row.flops or 0) / row.ms * 1e3
-        shares = [
-            f"{moved / 1e9:7.0f} {moved / self.copy_bytes_per_s:8.1%}" if row.bytes else " " * 16,
-            f"{done / 1e12:8.1f}" if row.flops else " " * 8,
-            f"{done / self.matmul_flops_per_s:10.1%}" if row.flops and self.matmul_flops_per_s else " " * 10,
+        moved, done, product = (bytes or 0) / ms * 1e3, (flops or 0) / ms * 1e3, self.matmul_flops_per_s
+        cells = [
+            f"{name:34} {ms:9.4f} {row.spread_ms:8.4f} {count:5} {ms * count:9.3f}",
+            f"{moved / 1e9:7.0f} {moved / self.copy_bytes_per_s:8.1%}" if bytes else " " * 16,
+            f"{done / 1e12:8.1f}" if flops else " " * 8,
+            f"{done / product:10.1%} " if flops and product else " " * 11,
         ]
-        times = f"{row.ms:9.4f} {row.spread_ms:8.4f} {row.count:5} {row.ms * row.count:9.3f}"
-        return f"{row.name:34} {times} {' '.join(shares)}  {row.note}".rstrip()
+        say(" ".join([*cells, row.note]).rstrip())
 
     def document(self, **facts: Any) -> dict[str, Any]:
         """JSON-ready values: the device, the rows, and these facts."""
         return {
-            "device": self.name,
-            "torch": torch.__version__,
-            "copy_bytes_per_s": self.copy_bytes_per_s,
-            "matmul_flops_per_s": self.matmul_flops_per_s,
-            **facts,
+            "device": self.name, "torch": torch.__version__, "copy_bytes_per_s": self.copy_bytes_per_s,
+            "matmul_flops_per_s": self.matmul_flops_per_s, **facts,
             "rows": [asdict(row) for row in self.rows],
-        }
+        }  # fmt: skip
+
+
+say = partial(print, flush=True)
+"""Print a line at once."""
 
 
 def each(runs: list[Callable[[], None]]) -> None:

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
 from jsonargparse import ArgumentParser
 from rich.console import Console
 
@@ -49,8 +47,6 @@ from tests.support.cluster_runs import Heard
 PLAIN = 0
 """Stands for `run` without a cluster among the numbers of workers."""
 DRAWN = 16
-_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
-_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,8 +64,6 @@ class Turn:
     cpu_s_a_page: float
     cores_a_worker: float
     """Of the host, busy at that speed."""
-    memory_a_worker: float | None
-    """GB of the host: the sum of its processes' peaks; None without a cluster."""
     others_share: float | None
 
 
@@ -171,38 +165,10 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
     made = environments(workers, visible_gpus(), os.cpu_count() or 1, settings.device)
     began = cpu_time()
     times = _PageTimes()
-    with _peaks_below() as peaks, local_cluster(made) as client:
+    with local_cluster(made) as client:
         work = WorkerJob("scaling", str(out), job.settings, job.code)
         (driver := Driver(client, job, output, work, times, threading.Event())).run()
-    return _turn(
-        workers,
-        driver.figures.read,
-        list(times.ended.values()),
-        shard_pages,
-        began,
-        sum(peaks.values()) / workers,
-    )
-
-
-@contextmanager
-def _peaks_below() -> Iterator[dict[int, int]]:
-    """Bytes that each process below this one has held at most, by its number, as long as they run."""
-    peaks, over = dict[int, int](), threading.Event()
-
-    def look() -> None:
-        while not over.wait(_LOOK_S):
-            for process in psutil.Process().children(recursive=True):
-                with suppress(OSError, TypeError):  # one that has ended meanwhile
-                    found = _PEAK.search(Path(f"/proc/{process.pid}/status").read_text())
-                    peaks[process.pid] = 1024 * int(found[1])  # type: ignore[index]
-
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    try:
-        yield peaks
-    finally:
-        over.set()
-        looking.join()
+    return _turn(workers, driver.figures.read, list(times.ended.values()), shard_pages, began)
 
 
 def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Turn:
@@ -214,9 +180,8 @@ def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Tur
 
 
 def _turn(
-    workers: int, pages: int, ended: Sequence[Sequence[float]], shard_pages: int, began: CpuTime | None,
-    memory: float | None = None,
-) -> Turn:  # fmt: skip
+    workers: int, pages: int, ended: Sequence[Sequence[float]], shard_pages: int, began: CpuTime | None
+) -> Turn:
     now = cpu_time()
     own = 0.0 if began is None or now is None else now.own_s - began.own_s
     share = others_share(began, now)
@@ -224,7 +189,7 @@ def _turn(
     pages_per_s, cpu_s_a_page = timed_pages / seconds, own / max(1, pages)
     return Turn(
         workers, pages, timed_pages, round(seconds, 2), round(pages_per_s, 4), round(cpu_s_a_page, 4),
-        round(cpu_s_a_page * pages_per_s / max(1, workers), 2), memory and round(memory / 1e9, 1),
+        round(cpu_s_a_page * pages_per_s / max(1, workers), 2),
         None if share is None else round(share, 3),
     )  # fmt: skip
 

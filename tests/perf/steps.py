@@ -165,21 +165,15 @@ def by_kernel(rows: Rows, one: OneStep, launches: StepLaunches) -> None:
         one.begin(step)
         step.run()
         rows.table(f"kernels, {'dependent' if dependent else 'plain'}")
-        for name, runs in _by_name(step.kernels()).items():
+        by_name: dict[str, list[Callable[[], None]]] = {}
+        for name, launch in step.kernels():
+            by_name.setdefault(name, []).append(launch)
+        for name, runs in by_name.items():
             several = runs * -(-LAUNCHES_A_GRAPH // len(runs))
             graph = record(partial(each, several), one.device)
             graph.replay()
-            rows.row(
-                name, graph.replay, repeat=30, per=len(several), count=len(runs), bytes=sizes[name] or None
-            )
-
-
-def _by_name(launches: object) -> dict[str, list[Callable[[], None]]]:
-    """The launches of each kernel in order."""
-    found: dict[str, list[Callable[[], None]]] = {}
-    for name, launch in launches:  # type: ignore[attr-defined]
-        found.setdefault(name, []).append(launch)
-    return found
+            size = sizes[name] or None
+            rows.row(name, graph.replay, repeat=30, per=len(several), count=len(runs), bytes=size)
 
 
 # --- a batch ----------------------------------------------------------------------------------------
