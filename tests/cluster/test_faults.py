@@ -56,13 +56,16 @@ CAUSES = {1: "ended by SIGABRT", 5: "no page ended within 4 s", 9: "took more th
 
 
 def test_pages_that_end_their_process_are_quarantined_with_what_is_known(tmp_path: Path) -> None:
-    """Found among others, in shards that are read beside each other; all other pages are read."""
-    make_pages(tmp_path / "pages", 12, POISON | {11: "fail"})
+    """Found among others, in shards that are read beside each other; all other pages are read, and so is one
+    that ends its process but once: it is read alone.
+    """
+    special = POISON | {7: f"once {tmp_path / 'flag'}", 11: "fail"}
+    make_pages(tmp_path / "pages", 12, special)
     out, heard, limits = str(tmp_path / "out"), Heard(), (4.0, 2**29)
     with cluster(1) as client:
         figures = drive(client, job_for(tmp_path / "pages"), out, heard, limits=limits)
         assert (figures.read, figures.failed, figures.quarantined) == (8, 1, 3)
-        check_exactly_once(out, 12, POISON | {11: "fail"})
+        check_exactly_once(out, 12, special)
         found = {page.number: page for page in readings(out) if page.result is None}
         assert set(found) == {1, 5, 9, 11}
         for number, cause in CAUSES.items():

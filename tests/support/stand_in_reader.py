@@ -2,6 +2,7 @@
 
     text        a result with that text
     abort       the process aborts
+    once FILE   the process aborts unless that file is there, which it makes
     hang        nothing ends any more
     parent      the worker that started the process is killed
     memory      takes memory until somebody ends the process
@@ -67,6 +68,9 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
         return {"error": f"{page['source']}: {error.strerror}"}
     word, _, rest = text.partition(" ")
     if word == "abort":
+        os.abort()
+    if word == "once" and not Path(rest).exists():
+        Path(rest).touch()
         os.abort()
     if word == "parent":
         os.kill(os.getppid(), signal.SIGKILL)
