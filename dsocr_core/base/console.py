@@ -61,6 +61,9 @@ def titled_table(title: str, *columns: str) -> Table:
 
 FEWEST_OF_NAME = 16
 """Characters of a name that a table leaves it."""
+_NARROW = 110
+"""Characters of a console below which sentences have no column of their own."""
+_UNKNOWN = {"not known", "not measured"}
 
 
 class Name:
@@ -80,11 +83,6 @@ class Name:
         yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="ellipsis")
 
 
-_NARROW = 110
-"""Characters of a console below which sentences have no column of their own."""
-_UNKNOWN = ("not known", "not measured")
-
-
 class PageTable:
     """A table of pages, whose names come first.
 
@@ -93,7 +91,7 @@ class PageTable:
     """
 
     def __init__(self, *columns: str, words: str = "") -> None:
-        self._columns, self._words = columns, words if words in columns else ""
+        self._columns, self._words = columns, words
         self._rows: list[tuple[RenderableType, ...]] = []
 
     def add_row(self, *cells: RenderableType) -> None:
@@ -101,28 +99,28 @@ class PageTable:
         self._rows.append(cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unknown = [name for place, name in enumerate(self._columns) if place and self._is_unknown(place)]
-        below = [self._words] if self._words and options.max_width < _NARROW else []
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        places = [place for place, name in enumerate(self._columns) if name not in (*unknown, *below)]
-        for name in map(self._columns.__getitem__, places):
-            text = name in (self._columns[0], self._words)
-            table.add_column(
-                name, min_width=FEWEST_OF_NAME if text else None,
-                justify="left" if text else "right", no_wrap=not text,
-            )  # fmt: skip
-        for row in self._rows:
-            table.add_row(*(row[place] for place in places))
+        shown: list[list[RenderableType]] = []
+        unknown, below = [], []
+        for place, name in enumerate(self._columns):
+            cells = [row[place] for row in self._rows]
+            said, text = set(map(str, cells)), not place or name == self._words
+            if place and said & _UNKNOWN and said <= {*_UNKNOWN, "-"}:
+                unknown.append(name)
+            elif name == self._words and options.max_width < _NARROW:
+                below = cells
+            else:
+                wide, side = (FEWEST_OF_NAME, "left") if text else (None, "right")
+                table.add_column(name, min_width=wide, justify=side, no_wrap=not text)  # type: ignore[arg-type]
+                shown.append(cells)
+        for row in zip(*shown, strict=True):
+            table.add_row(*row)
         yield table
         if unknown:
             yield Text(f"not known or not measured: {', '.join(unknown)}")
-        for row in self._rows if below else ():
-            if words := str(row[self._columns.index(self._words)]):
+        for row, words in zip(self._rows, below, strict=False):
+            if str(words):
                 yield Text(f"{row[0]}: {words}")
-
-    def _is_unknown(self, place: int) -> bool:
-        cells = {str(row[place]) for row in self._rows}
-        return bool(cells & {*_UNKNOWN}) and cells <= {*_UNKNOWN, "-"}
 
 
 def verdict_text(verdict: str) -> Text:

@@ -26,12 +26,11 @@ def duration(milliseconds: float | None) -> str:
     """Write ms below a second, then s, then minutes and hours."""
     if milliseconds is None:
         return NOT_MEASURED
-    if milliseconds < 999.5:
-        return f"{significant(milliseconds)} ms"
-    seconds = milliseconds / 1000
-    if seconds < 99.95:
-        return f"{significant(seconds)} s"
-    minutes, rest = divmod(int(seconds), 60)
+    if milliseconds < 99_950:
+        return (
+            amount(milliseconds / 1000, "s") if milliseconds >= 999.5 else f"{significant(milliseconds)} ms"
+        )
+    minutes, rest = divmod(int(milliseconds / 1000), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 

@@ -23,9 +23,8 @@ _CONTROL = re.compile(
 def name_text(name: str | PurePath) -> str:
     """A file name or path as text that can be stored: the name itself but for bytes that are not UTF-8."""
     text = str(name)
-    if not _NOT_UTF8.search(text) and not _ESCAPED.search(text):
-        return text
-    return _NOT_UTF8.sub(_byte, text.replace("\\", "\\\\"))
+    known = not _NOT_UTF8.search(text) and not _ESCAPED.search(text)
+    return text if known else encodable(text.replace("\\", "\\\\"))
 
 
 def text_name(text: str) -> str:
@@ -71,6 +70,6 @@ def _byte(found: re.Match[str]) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if code >= 0xD800 and code <= 0xDFFF:
+    if 0xD800 <= code <= 0xDFFF:
         return _byte(found)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

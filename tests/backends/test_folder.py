@@ -44,8 +44,12 @@ def put(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_a_text_is_told_and_nothing_else(tmp_path: Path) -> None:
-    result = read(put(tmp_path, **{"01-letter": RAW}))
+def test_a_text_is_told_and_nothing_else_and_links_are_not_followed(tmp_path: Path) -> None:
+    folder = put(tmp_path / "out", other="x")
+    (folder / "01-letter.md").symlink_to(put(tmp_path, secret="secret") / "secret.md")
+    with pytest.raises(DsocrError, match="has no text of that name"):
+        read(folder)
+    result = read(put(tmp_path / "texts", **{"01-letter": RAW}))
     assert (result.backend, result.text_raw, result.image_size) == ("left", RAW, (827, 1169))
     assert (result.token_ids, result.inputs, result.finish_reason, result.timings) == (None, None, None, ())
 
@@ -156,14 +160,6 @@ def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
         "2 texts of no page that was read: 02-invoice, 03",
         "not taken: bad.md (not UTF-8 text (byte 0))",
     ]
-
-
-def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
-    put(tmp_path, secret="secret")
-    folder = put(tmp_path / "out", other="x")
-    (folder / "01-letter.md").symlink_to(tmp_path / "secret.md")
-    with pytest.raises(DsocrError, match="has no text of that name"):
-        read(folder)
 
 
 def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: Path) -> None:

@@ -40,33 +40,21 @@ def not_said_yet(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.INFO, on_device.__name__)
 
 
-def test_our_decoding_of_the_first_model_is_said_once(
+def test_our_decoding_of_the_first_model_is_said_once_where_the_published_code_does_not_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = engine_backend(settings_of(), Opening(tmp_path))
-    for _ in range(2):
-        backend.read(backend.settings.request(PAGE))
-    assert [record.levelname for record in caplog.records if record.message == LINE] == ["INFO"]
-
-
-def test_it_is_not_said_where_the_published_code_reads_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    published = published_backend(settings_of(), Opening(tmp_path))
-    backend = engine_backend(settings_of(), Opening(tmp_path))
-    backend.read(backend.settings.request(PAGE))
+    checkpoint = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
+    other = engine_backend(replace(settings_of(str(checkpoint)), preset="base"), Opening(tmp_path))
+    backend, published = (
+        make(settings_of(), Opening(tmp_path)) for make in (engine_backend, published_backend)
+    )
+    for each in (other, backend):
+        each.read(each.settings.request(PAGE))
     assert LINE not in caplog.messages
     published.close()
-    backend.read(backend.settings.request(PAGE))
-    assert LINE in caplog.messages
-
-
-def test_it_is_not_said_of_other_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    checkpoint = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
-    settings = replace(settings_of(str(checkpoint)), preset="base")
-    backend = engine_backend(settings, Opening(tmp_path))
-    backend.read(backend.settings.request(PAGE))
-    assert LINE not in caplog.messages
+    for each in (other, backend, backend):
+        each.read(each.settings.request(PAGE))
+    assert [record.levelname for record in caplog.records if record.message == LINE] == ["INFO"]
 
 
 def test_a_load_without_memory_is_one_line_with_what_is_needed(

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.backends.backend import Opening, open_backend
+from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.base.specs import parse_backend
-from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import Session
 from dsocr_core.reading.records import OcrRequest, OcrResult
@@ -33,15 +32,6 @@ def page(tmp_path: Path) -> Path:
     path = tmp_path / "page.png"
     path.write_bytes(b"pixels")
     return path
-
-
-def test_an_engine_has_the_run_s_settings_and_its_own(tmp_path: Path) -> None:
-    settings = Settings(device="cpu", preset="tiny")
-    spec = parse_backend({"spec": "eager", "dtype": "bfloat16", "name": "other"})
-    backend = open_backend(spec, settings, Opening(tmp_path, Marks.NONE))
-    assert isinstance(backend, EngineBackend)
-    assert (backend.name, backend.kind, backend.concurrency) == ("other", "eager", 1)
-    assert (backend.settings.dtype, backend.settings.preset) == ("bfloat16", "tiny")
 
 
 def test_results_are_called_as_the_backend_and_cached_as_the_engine_s(tmp_path: Path, page: Path) -> None:
