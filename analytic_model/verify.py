@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -29,9 +29,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages, load_config, preset_named
-from dsocr_core.models.flop_counter import Flops
 from dsocr_core.models.resolution import TILE_SIZE
-from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import INDEX_NAME, CheckpointError, build, published_parameters
 from dsocr_core.page.tiling import Grid
 
@@ -42,17 +40,13 @@ CONFIGS: dict[str, Path] = {
 """Configs that are verified by default; the published file only where it is present."""
 
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
-PAGES: dict[str, tuple[int, int]] = {
-    "tiny": (300, 200), "small": (1000, 1000), "base": (1654, 2339), "large": (800, 3000),
-}  # fmt: skip
-"""A page for each preset that does not cut it; its size does not matter."""
 GRIDS: tuple[Grid, ...] = (
     (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (1, 9), (9, 1),
 )  # fmt: skip
-PROMPTS, DECODES = (1, 10, 2000), (1, 2, 5)
+EVERY = GRIDS, (1, 10, 2000), (1, 2, 5)
+QUICK: tuple[tuple[Grid, ...], tuple[int, ...], tuple[int, ...]] = ((1, 1), (3, 2), (1, 9)), (1, 60), (1, 4)
+"""Grids, prompts and decode lengths."""
 MIDDLE_DECODE, LONG_DECODE = 50, 500
-QUICK_GRIDS: tuple[Grid, ...] = ((1, 1), (3, 2), (1, 9))
-QUICK_PROMPTS, QUICK_DECODES = (1, 60), (1, 4)
 ODD_SIDES = (64, 208, 528, 896, 1536)
 """Below SAM's window, no multiple of 64, beyond the position table."""
 
@@ -85,26 +79,19 @@ class Row:
         return {**asdict(self), "gap": self.gap}
 
 
-class Counts(Protocol):
-    """Counter of FLOPs: the core's modules here, the published ones in a test."""
-
-    def measure(self, workload: Workload, attention: str) -> dict[Stage, Flops]: ...
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    workload: Workload
+Case = tuple[str, Workload]
+"""A name and the work."""
 
 
 def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
     """Presets and grids x prompts x decode lengths; longer ones for the first and the last of the pages."""
-    grids, prompts, decodes = (
-        (QUICK_GRIDS, QUICK_PROMPTS, QUICK_DECODES) if quick else (GRIDS, PROMPTS, DECODES)
-    )
-    pages = [page for preset in presets for page in _pages(preset, grids)]
-    for (preset, width, height), prompt, new in product(pages, prompts, decodes):
-        yield _page_case(preset, width, height, prompt, new)
+    grids, prompts, decodes = QUICK if quick else EVERY
+    # Of a preset that cuts no pages the size does not matter.
+    pages = [
+        (preset, *grid) for preset in presets for grid in (grids if PRESETS[preset].crop_mode else ((1, 1),))
+    ]
+    for page, prompt, new in product(pages, prompts, decodes):
+        yield _page_case(*page, prompt, new)
     if not quick:
         yield _page_case(*pages[0], min(prompts), MIDDLE_DECODE)
         yield _page_case(*pages[-1], max(prompts), LONG_DECODE)
@@ -113,31 +100,22 @@ def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
 def odd_cases(quick: bool = False) -> Iterator[Case]:
     """Shapes that no preset has: other sides, and several pages at once."""
     for side in ODD_SIDES[:2] if quick else ODD_SIDES:
-        yield Case(f"one view of {side}", Workload.single_view(side, prompt_tokens=3, decode_tokens=2))
-    three = replace(_page_case("gundam", 2 * TILE_SIZE, TILE_SIZE, 10, 3).workload, batch=3)
-    yield Case("3 pages gundam 2x1, prompt 10, new 3", three)
+        yield f"one view of {side}", Workload.single_view(side, prompt_tokens=3, decode_tokens=2)
+    yield "3 pages gundam 2x1, prompt 10, new 3", replace(_page_case("gundam", 2, 1, 10, 3)[1], batch=3)
 
 
 def small_cases() -> Iterator[Case]:
     """Quick to run for real."""
-    yield _page_case("tiny", *PAGES["tiny"], 10, 6)
+    yield _page_case("tiny", 1, 1, 10, 6)
     tiles = Workload(views=(128, 128, 192), grid=(2, 1), prompt_tokens=7, decode_tokens=4)
-    yield Case("2 tiles of 128 and a view of 192, prompt 7, new 4", tiles)
+    yield "2 tiles of 128 and a view of 192, prompt 7, new 4", tiles
 
 
-def _pages(preset: str, grids: Sequence[Grid]) -> Iterator[tuple[str, int, int]]:
-    """(preset, width, height) of pages that the preset cuts into each of the grids, or of one uncut page."""
-    if not PRESETS[preset].crop_mode:
-        yield preset, *PAGES[preset]
-        return
-    for columns, rows in grids:
-        yield preset, columns * TILE_SIZE, rows * TILE_SIZE
-
-
-def _page_case(preset: str, width: int, height: int, prompt: int, new: int) -> Case:
-    workload = Workload.from_image(width, height, preset, prompt, new)
+def _page_case(preset: str, columns: int, rows: int, prompt: int, new: int) -> Case:
+    """A page that a preset which cuts pages cuts into that grid."""
+    workload = Workload.from_image(columns * TILE_SIZE, rows * TILE_SIZE, preset, prompt, new)
     columns, rows = workload.grid
-    return Case(f"{preset} {columns}x{rows}, prompt {prompt}, new {new}", workload)
+    return f"{preset} {columns}x{rows}, prompt {prompt}, new {new}", workload
 
 
 class Verification:
@@ -191,22 +169,22 @@ class Verification:
                 self.rows.append(Row(name, INDEX_NAME, "", "parameters", what, analytic, measured))
 
     def compare(
-        self,
-        name: str,
-        run: str,
-        config: ModelConfig,
-        policy: Policy,
-        meter: Counts,
-        cases: Sequence[Case],
+        self, name: str, run: str, config: ModelConfig, policy: Policy, meter: Meter, cases: Sequence[Case]
     ) -> None:
-        """Add rows of each case under the policy, its attention included; `run` says where and how."""
-        run = f"{policy.attention}, {run}"
-        began = time.perf_counter()
-        for case in cases:
-            measured = meter.measure(case.workload, policy.attention)
-            for stage, cost in predict(config, case.workload, policy).stages.items():
-                analytic = {key: of_key.flops for key, of_key in cost.by_operator().items()}
-                self.rows += _compare(name, run, case.name, stage, analytic, measured[stage])
+        """Add rows of each case under the policy, its attention included; `run` says where and how.
+
+        A row for each operator that either side has, and one for all of them.
+        """
+        run, began = f"{policy.attention}, {run}", time.perf_counter()
+        for case, workload in cases:
+            counted = meter.measure(workload, policy.attention)
+            for stage, cost in predict(config, workload, policy).stages.items():
+                analytic = {key: of_key.flops for key, of_key in cost.by_operator().items() if of_key.flops}
+                measured = {key: flops for key, flops in counted[stage].items() if flops}
+                pairs = {key: (analytic.get(key, 0), measured.get(key, 0)) for key in {*analytic, *measured}}
+                totals = sum(analytic.values()), sum(measured.values())
+                for key, pair in (*sorted(pairs.items()), ("all", totals)):
+                    self.rows.append(Row(name, run, case, stage, key, *pair))
         seconds = time.perf_counter() - began
         print(f"{name}: {run}: {len(cases)} workloads in {seconds:.1f} s", file=sys.stderr, flush=True)
 
@@ -214,15 +192,6 @@ class Verification:
 def _attentions(device: torch.device) -> tuple[Attention, ...]:
     flash = device.type == "cuda" and find_spec("flash_attn") is not None
     return (*ATTENTIONS, "flash_attention_2") if flash else ATTENTIONS
-
-
-def _compare(
-    name: str, run: str, case: str, stage: Stage, analytic: Mapping[str, int], measured: Flops
-) -> Iterator[Row]:
-    """A row for each operator that either side has, and one for all of them."""
-    for operator in sorted({key for side in (analytic, measured) for key, flops in side.items() if flops}):
-        yield Row(name, run, case, stage, operator, analytic.get(operator, 0), measured[operator])
-    yield Row(name, run, case, stage, "all", sum(analytic.values()), measured.total())
 
 
 _INDEX_BYTES = 64 * 1024 * 1024
@@ -245,11 +214,8 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
 
 def verify(configs: Sequence[Path], presets: Sequence[str], quick: bool, device: str) -> Verification:
     """Every comparison asked for: of those configs, else of CONFIGS. Raises DsocrError."""
-    files = (
-        {_label(file): file for file in configs}
-        if configs
-        else {name: file for name, file in CONFIGS.items() if file.is_file()}
-    )
+    known = {name: file for name, file in CONFIGS.items() if file.is_file()}
+    files = {_label(file): file for file in configs} or known
     try:
         also = torch.device(device) if device else None
     except RuntimeError:

@@ -33,28 +33,15 @@ def record_trace(
 def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
     """The row of the table `traces`; what has parts is JSON."""
     first, file = summary.first, file_of(request)
+    names = ("a", "b", "steps", "equal", "compared", "differing", "sentence")
+    details = {name: [asdict(each) for each in getattr(summary, name)] for name in ("causes", "routers")}
+    details |= {"only_a": summary.only_a, "only_b": summary.only_b}
     return {
-        "page": request.name,
-        "sha256": file and file.sha256,
-        "preset": request.preset,
-        "a": summary.a,
-        "b": summary.b,
-        "steps": summary.steps,
-        "equal": summary.equal,
-        "compared": summary.compared,
-        "differing": summary.differing,
-        "first_name": None if first is None else first.name,
-        "first_call": None if first is None else first.call,
-        "sentence": summary.sentence,
-        "details": json.dumps(
-            {
-                "causes": [asdict(cause) for cause in summary.causes],
-                "routers": [asdict(change) for change in summary.routers],
-                "only_a": summary.only_a,
-                "only_b": summary.only_b,
-            }
-        ),
-    }
+        "page": request.name, "sha256": file and file.sha256, "preset": request.preset,
+        **{name: getattr(summary, name) for name in names},
+        "first_name": first and first.name, "first_call": first and first.call,
+        "details": json.dumps(details),
+    }  # fmt: skip
 
 
 def _record(settings: Settings, plan: TracePlan, summary: TraceSummary, command: str | None) -> RunRecord:

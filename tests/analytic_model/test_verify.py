@@ -76,18 +76,18 @@ def test_no_gap_on_the_embedded_config() -> None:
 def test_no_gap_to_the_reference_modules_but_for_the_rotary_angles(presets: list[str]) -> None:
     meter, policy = ReferenceMeter(), Policy(attention="eager", lm_head="all")
     rotary = 0
-    for case in page_cases(presets, quick=True):
-        measured = meter.measure(case.workload, "eager")
-        for stage, cost in predict(EMBEDDED, case.workload, policy).stages.items():
+    for case, workload in page_cases(presets, quick=True):
+        measured = meter.measure(workload, "eager")
+        for stage, cost in predict(EMBEDDED, workload, policy).stages.items():
             left_out = measured[stage].pop(ROTARY, 0)
             # One product of (32, 1) and (1, N) for the prompt's positions and for each of the new tokens.
             if stage == Stage.DECODE:
-                assert left_out == 2 * 32 * case.workload.decode_steps
+                assert left_out == 2 * 32 * workload.decode_steps
             elif stage == Stage.PREFILL:
-                assert left_out == 2 * 32 * case.workload.sequence_length
+                assert left_out == 2 * 32 * workload.sequence_length
             rotary += left_out
             analytic = {name: part.flops for name, part in cost.by_operator().items() if part.flops}
-            assert analytic == measured[stage], (case.name, stage)
+            assert analytic == measured[stage], (case, stage)
     assert rotary
 
 

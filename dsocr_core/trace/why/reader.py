@@ -18,8 +18,7 @@ from dsocr_core.page.documents import Page
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
 from dsocr_core.settings import Settings
-from dsocr_core.trace.why.altered import AS_PUBLISHED, Altered
-from dsocr_core.trace.why.attempt import Attempt
+from dsocr_core.trace.why.attempt import AS_PUBLISHED, Altered, Attempt
 
 CHECKED_EVERY = 16
 """Tokens between two looks at whether a reading has diverged from B."""

@@ -16,7 +16,7 @@ from dsocr_core.models.family import MODELS
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.trace.why.altered import _Spanned
+from dsocr_core.trace.why.attempt import _Spanned
 from dsocr_core.trace.why.exclude import Page as Facts
 from dsocr_core.trace.why.exclude import page_of
 from dsocr_core.trace.why.match import Other
