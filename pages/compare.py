@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,19 +11,16 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
-from pages.widgets.compare import address, commands, document, example, files, progress, sidebar
-from pages.widgets.compare.address import STATE, value
-from pages.widgets.pair import cause, details, differences, layers, viewer
+from pages.widgets.compare import address, backends, document, example, files, progress, sidebar
+from pages.widgets.compare.address import STATE, put, value
+from pages.widgets.pair import layers, tabs, viewer
 from pages.widgets.pair.answer import answer, facts, recorded_words
-from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of
-from pages.widgets.pair.truth import truth_of
-from pages.widgets.shared import figure, heading, resources
-from pages.widgets.shared.job_panel import open_tab
-from pages.widgets.shared.labels import side_label, side_labels, side_letter
+from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of, truth_of
+from pages.widgets.shared import figure, resources
+from pages.widgets.shared.job import tab_watch
+from pages.widgets.shared.labels import answer_html, side_label, side_labels, side_letter, verdict_html
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.run_job import ReadJob
-from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.verdicts import answer_html, verdict_html
+from pages.widgets.shared.runner import PageResults, ReadJob, run_key
 
 if TYPE_CHECKING:
     from pages.widgets.compare.sidebar import Choice
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 
 def page() -> None:
     address.read(example.first)
-    heading.draw(STATE)
+    figure.heading(STATE)
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     with st.sidebar:
@@ -46,16 +42,14 @@ def page() -> None:
     except DsocrError as error:
         show_error(error)
         return
-    request = choice.request
-    assert request is not None
-    if pressed and _start(choice, choice.sides):
-        st.rerun()
+    if pressed:
+        _start(choice, choice.sides)
     # Read once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job if job is not None and job.running else None
     document.draw(choice, _running())
     with st.spinner("Reading recorded results", show_time=True):
         results = (example.results() if value("example") else None) or (
-            resources.runner().page_results(choice.settings, request, job)
+            resources.runner().page_results(choice.settings, choice.request, job)
         )
     if running is not None:
         progress.draw(running, side_labels(choice.settings))
@@ -67,23 +61,16 @@ def _running() -> bool:
     return any((job := st.session_state.get(name)) and job.running for name in ("job", document.JOB))
 
 
-def _start(choice: Choice, sides: tuple[Side, ...]) -> bool:
-    """Begin a run of the chosen page; False, with the reason on the page, when that cannot be."""
-    request = choice.request
-    assert request is not None
+def _start(choice: Choice, sides: tuple[Side, ...]) -> None:
+    """Begin a run of the chosen page; the reason is on the page, when that cannot be."""
     try:
-        st.session_state["job"] = resources.runner().start(choice.settings, request, sides, open_tab())
+        runner = resources.runner()
+        st.session_state["job"] = runner.read(choice.settings, choice.request, sides, tab_watch())
     except DsocrError as error:
         show_error(error)
-        return False
-    example.forget()
-    return True
-
-
-def _about(job: ReadJob | None, choice: Choice) -> bool:
-    """Tell whether the job is about the chosen page under the chosen settings."""
-    request = choice.request
-    return job is not None and request is not None and job.about == run_key(choice.settings, request)
+        return
+    put("example", False)
+    st.rerun()
 
 
 def _nothing(choice: Choice) -> None:
@@ -110,77 +97,65 @@ def _draw_results(
     if of_example and not value("example"):
         st.rerun()  # its button stands in this fragment, the settings do not
     assert choice.page is not None
-    assert choice.request is not None
+    if job is not None and job.about != run_key(choice.settings, choice.request):
+        job = None  # a run of another page, or under other settings
     # A page that was not read has no results, and its viewer no boxes.
     pair = results.comparison or Comparison(choice.request)
     count = sheets_of(pair)
     if address.take_turns(choice.pages.keys, choice.position, count):
         st.rerun()
-    shown = _shown(choice, results, pair, STATE.sheet(count))
+    sheet, names = STATE.sheet(count), side_labels(choice.settings)
+    rows = rows_of(results.comparison, sheet)
+    shown = PairView(
+        pair, names, rows, STATE.selected(len(rows)), STATE.select, sheet=sheet,
+        truth=truth_of(choice.page.path), known_causes=(example.CAUSE,) if value("example") else (),
+    )  # fmt: skip
     _answer(choice, results, shown, job)
     if shown.sheet:
         picture = resources.page_picture(pair.request.images[shown.sheet], choice.settings.max_pixels)
     at, pages = (shown.sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
-    verdict = VERDICT_WORDS[shown.report.verdict] if shown.report else "no verdict"
     sides = viewer.draw(
         shown,
-        viewer.image_values(
-            f"{choice.page.key}{shown.sheet or ''}", picture, (picture.width, picture.height), "viewer"
-        ),
+        viewer.image_values(f"{choice.page.key}{shown.sheet or ''}", picture, "viewer"),
         _pane_words(choice, pair, job),
-        (value("mode"), partial(address.put, "mode")),
-        f"{choice.page.name}: {verdict}. {answer(shown)}",
+        STATE,
+        f"{choice.page.name}: {VERDICT_WORDS[shown.report.verdict] if shown.report else 'no verdict'}. "
+        f"{answer(shown)}",
         position={"index": at, "count": pages, "first": at == 0, "last": at + 1 >= pages},
         turns={"taken": value("taken"), "subject": value("page")},
     )
-    if sides and not _running() and _start(choice, sides):
-        st.rerun()
+    if sides and not _running():
+        _start(choice, sides)
     if pair.results:
-        why = commands.find_cause(choice.settings, pair)
-        figure.tabs(
-            {
-                "Differences": lambda: differences.draw(shown),
-                "Cause": lambda: cause.draw(shown, lambda: layers.draw(choice.settings, pair), why),
-                "Details": lambda: details.draw(shown, lambda: files.draw(shown)),
-            },
-            STATE,
-        )
+        why = backends.find_cause(choice.settings, pair)
+        traced = partial(layers.draw, choice.settings, pair)
+        tabs.draw(shown, STATE, traced, why, partial(files.draw, shown))
     address.write()
-
-
-def _shown(choice: Choice, results: PageResults, pair: Comparison, sheet: int) -> PairView:
-    assert choice.page is not None
-    rows, truth = rows_of(results.comparison, sheet), truth_of(choice.page.path)
-    selected, names = STATE.selected(len(rows)), side_labels(choice.settings)
-    view = PairView(pair, names, rows, selected, STATE.select, sheet=sheet, truth=truth)
-    return replace(view, known_causes=(example.CAUSE,)) if value("example") else view
 
 
 def _answer(choice: Choice, results: PageResults, shown: PairView, job: ReadJob | None) -> None:
     """The verdict with its sentence, the figures under it, and what one can do."""
     for problem in results.problems:
         show_error(problem)
-    running = job is not None and job.running
-    if running and _about(job, choice) and shown.report is None:
+    if job is not None and job.running and shown.report is None:
         return  # the panel says it
     with st.container(horizontal=True, vertical_alignment="top", key="strip"):
-        st.html(_verdict(choice, results, shown), width="stretch")
+        st.html(_verdict(results, shown), width="stretch")
         example.draw()
         if shown.results:
             with st.popover("Command", width="content", key="commands"):
                 st.caption("Read this page again:")
-                command = commands.read_again(shown.comparison.request, choice.settings)
+                command = backends.read_again(shown.comparison.request, choice.settings)
                 st.code(command, language="bash", wrap_lines=True)
-        again = bool(results.recorded) and st.button(
+        if results.recorded and st.button(
             "Run again", key="run again", width="content", disabled=not choice.sides or _running()
-        )
-    if again and _start(choice, choice.sides):
-        st.rerun()
-    if job is not None and results.cancelled and _about(job, choice):
+        ):
+            _start(choice, choice.sides)
+    if job is not None and results.cancelled:
         progress.show_partial(job, side_labels(choice.settings))
 
 
-def _verdict(choice: Choice, results: PageResults, shown: PairView) -> str:
+def _verdict(results: PageResults, shown: PairView) -> str:
     note = recorded_words(results.recorded_at) if results.recorded_at else ""
     if results.cancelled:
         note = f"your run was cancelled{f'; {note}' if note else ''}"
@@ -198,26 +173,23 @@ def _verdict(choice: Choice, results: PageResults, shown: PairView) -> str:
 def _pane_words(choice: Choice, pair: Comparison, job: ReadJob | None) -> dict[Side, dict[str, str]]:
     """For each side the line over its pane, and a notice with a button where there is nothing to show."""
     results, errors = pair.results, pair.errors
-    running = {view.side: view.state for view in job.side_views()} if job and job.running else {}
-    running = running if _about(job, choice) else {}
+    running = {side: watch.state for side, watch in job.watches.items()} if job and job.running else {}
     if not results and not errors and not running:
-        nothing = {"summary": "not run", "message": "", "action": "", "action_words": ""}
-        words = {"message": "Neither side has read this page yet."}
         run = {} if _running() else {"action": "both", "action_words": "Run both"}
-        return {"a": nothing | words | run, "b": nothing}
+        nothing = viewer.pane_words("not run")
+        return {"a": viewer.pane_words("not run", "Neither side has read this page yet.") | run, "b": nothing}
     shown: dict[Side, dict[str, str]] = {}
     for side in SIDES:
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}
         if (result := results.get(side)) is not None:
-            before = "earlier run: " if side in running else ""
-            shown[side] = {"summary": f"{before}{result_words(result)}", "message": "", "action": ""}
+            shown[side] = viewer.pane_words("earlier run: " * (side in running) + result_words(result))
         elif side in running:
-            shown[side] = {"summary": running[side], "message": "", "action": ""}
+            shown[side] = viewer.pane_words(running[side])
         elif side in errors:
-            shown[side] = {"summary": "failed", "message": f"{side_letter(side)} failed; run it again."} | run
+            shown[side] = viewer.pane_words("failed", f"{side_letter(side)} failed; run it again.") | run
         else:
             label = side_label(side, choice.settings.backend(side))
-            shown[side] = {"summary": "not run", "message": f"{label}: not run on this page yet."} | run
+            shown[side] = viewer.pane_words("not run", f"{label}: not run on this page yet.") | run
     return shown
 
 

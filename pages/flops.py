@@ -10,14 +10,14 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
 from pages.widgets.flops import gaps, what_if
 from pages.widgets.flops.address import STATE
-from pages.widgets.shared import heading, resources
+from pages.widgets.shared import figure, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import part
 
 
 def page() -> None:
     STATE.read()
-    heading.draw(STATE)
+    figure.heading(STATE)
     try:
         part(STATE.read, partial(_draw, resources.history()), STATE.write)
     except (DsocrError, duckdb.Error) as error:

@@ -13,7 +13,7 @@ from dsocr_core.review.keys import parse_key
 from dsocr_core.runs.history import History
 from pages.widgets.review import address, grid, queue, runs, view
 from pages.widgets.review.address import STATE, value
-from pages.widgets.shared import heading, resources
+from pages.widgets.shared import figure, resources
 from pages.widgets.shared.messages import show_error
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def page() -> None:
     address.read()
-    heading.draw(STATE)
+    figure.heading(STATE)
     try:
         _draw(resources.history())
     except (DsocrError, duckdb.Error) as error:
@@ -56,7 +56,7 @@ def _draw(history: History) -> None:
         st.button("All pages", type="primary", key="review first", on_click=partial(STATE.show_page, ""))
     else:
         view.draw(here, here.page)
-        view.prepare(here, resources.prefetcher())
+        view.prepare(here)
 
 
 def _opened(key: str) -> Review:

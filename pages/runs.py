@@ -8,18 +8,18 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.history import History
-from pages.widgets.runs import baseline, overview, run_list, sidebar
-from pages.widgets.runs.address import STATE, value
-from pages.widgets.runs.tables import Listed, listed, problem_table
-from pages.widgets.shared import figure, heading, new_runs, resources, table
+from dsocr_core.runs.speed import against_baseline
+from pages.widgets.runs import address, import_runs, overview, run_list
+from pages.widgets.runs.address import STATE, put, value
+from pages.widgets.runs.tables import Listed, listed, own_pace
+from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import show_error
 
 
 def page() -> None:
     STATE.read()
-    heading.draw(STATE)
+    figure.heading(STATE)
     try:
         _draw(resources.history())
     except DsocrError as error:
@@ -28,12 +28,11 @@ def page() -> None:
 
 
 def _draw(history: History) -> None:
-    shown = new_runs.shown(history)
+    shown = shown_runs.shown(history)
     for name in ("runs", "baseline"):
         STATE.settle(name, shown)
     with st.sidebar:
-        filters = sidebar.draw(history)
-    asked = {"trashed": value("view") == "Trash", **filters}
+        asked = {"trashed": value("view") == "Trash", **_sidebar(history)}
     there = frozenset(shown)
     runs, sql = resources.held(
         "runs", history.state, (there, repr(asked)), lambda: _found(history, there, asked)
@@ -58,7 +57,26 @@ def _draw(history: History) -> None:
         if view != "Trash":
             overview.draw(found, int((~trashed).sum()), [sql])
         run_list.draw(history, runs, found)
-    _problems(history)
+    if problems := history.problems:
+        left_out = pd.DataFrame({"entry": [*problems], "reason": [*problems.values()]}, dtype="str")
+        with st.expander(f"Left out: {len(left_out)} that could not be read", icon=":material/error:"):
+            figure.head(f"In {history.storage.location}", left_out=left_out)
+            table.draw(left_out)
+
+
+def _sidebar(history: History) -> dict[str, Any]:
+    """The filters, and the import of other runs; gives what they say."""
+    shown_runs.refresh_button(history)
+    asked = st.button("Import runs", icon=":material/upload:", key="runs import open", width="stretch")
+    if value("importing") or asked:
+        put("importing", False)
+        import_runs.dialog(history)
+    filters = shown_runs.filters(STATE, history)
+    # The runs that come with the project, on every page or on none.
+    st.toggle("Examples", value=True, key=resources.EXAMPLES, persist_state="session")
+    if address.filtered():
+        st.button("Clear the filters", on_click=address.clear_filters, key="runs clear", width="stretch")
+    return filters
 
 
 def _found(history: History, there: frozenset[str], asked: dict[str, Any]) -> tuple[pd.DataFrame, str]:
@@ -68,19 +86,16 @@ def _found(history: History, there: frozenset[str], asked: dict[str, Any]) -> tu
 
 
 def _listed(history: History, runs: pd.DataFrame) -> Listed:
-    """The runs, their groups, and the baseline beside them."""
+    """The runs, their groups, and the baseline beside them: that of the link, else the newest tagged so."""
     pace, _ = history.query("pace", run_ids=list(runs["run_id"]))
-    pinned = baseline.pinned(history.runs())
-    against = baseline.against(history, pinned, pace)
-    return listed(runs, value("by"), verdict_counts(history), pace, against, pinned)
-
-
-def _problems(history: History) -> None:
-    if history.problems:
-        found = problem_table(history.problems)
-        with st.expander(f"Left out: {len(found)} that could not be read", icon=":material/error:"):
-            figure.head(f"In {history.storage.location}", left_out=found)
-            table.draw(found)
+    every = history.runs()
+    tagged = (run for run, of in zip(every["run_id"], every["tags"], strict=True) if run_list.BASELINE in of)
+    baseline = value("baseline") if value("baseline") in set(every["run_id"]) else next(tagged, "")
+    backends = own_pace(pace[pace["page_ms"].notna()]).set_index("run_id")["backend"].to_dict()
+    against = {}
+    if baseline in backends:
+        against = against_baseline(history, (baseline, backends[baseline]), backends)
+    return listed(runs, value("by"), pace, against, baseline)
 
 
 page()

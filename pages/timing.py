@@ -8,7 +8,7 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from pages.widgets.shared import figure, heading, resources
+from pages.widgets.shared import figure, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go, part
 from pages.widgets.timing import changes, kernels, sidebar
@@ -17,7 +17,7 @@ from pages.widgets.timing.address import STATE, VIEWS
 
 def page() -> None:
     STATE.read()
-    heading.draw(STATE)
+    figure.heading(STATE)
     try:
         history = resources.history()
         with st.sidebar:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,14 +13,12 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
-from streamlit.components.v2.bidi_component.constants import EVENT_DELIM
 from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
-from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 
 from dsocr_core.base.host_check import OwnAddress
 
@@ -46,18 +42,13 @@ def rerun_page() -> NoReturn:
     """
     context = get_script_run_ctx()
     if context is not None and context.script_requests is not None:
-        given, clicks = context.session_state._state._new_widget_state, []
-        for name, known in given.widget_metadata.items():
-            # What a component fires stands under an id of its own, made of the component's.
-            drawn = name.removeprefix(f"{STREAMLIT_INTERNAL_KEY_PREFIX}_").removesuffix(
-                f"{EVENT_DELIM}events"
-            )
-            if drawn in context.shared.widget_ids_this_run or not (value := given.get(name)):
-                continue
-            if known.value_type == "trigger_value":
-                clicks.append(WidgetState(id=name, trigger_value=value))
-            elif known.value_type == "json_trigger_value":
-                clicks.append(WidgetState(id=name, json_trigger_value=json.dumps(value)))
+        given = context.session_state._state._new_widget_state
+        clicks = [
+            WidgetState(id=name, trigger_value=value)
+            for name, known in given.widget_metadata.items()
+            if known.value_type == "trigger_value" and name not in context.shared.widget_ids_this_run
+            and (value := given.get(name))
+        ]  # fmt: skip
         # One run with the next request, which says of which page.
         context.script_requests.request_rerun(RerunData(replay_trigger_states=WidgetStates(widgets=clicks)))
     st.rerun()
@@ -73,15 +64,13 @@ def finish_callbacks() -> None:
     callback too, and does not call that again: a click or a word is lost (no issue for it yet).
     """
     yields = ScriptRunner._maybe_handle_execution_control_request
-    if getattr(yields, "finishes", False):
+    if yields.__module__ == __name__:  # mended already
         return
 
-    @wraps(yields)
     def outside_callbacks(self: ScriptRunner) -> None:
         if not self._is_in_script_thread() or ThreadState.get().run_location is not RunLocation.CALLBACK:
             yields(self)
 
-    outside_callbacks.finishes = True  # type: ignore[attr-defined]
     ScriptRunner._maybe_handle_execution_control_request = outside_callbacks  # type: ignore[method-assign]
 
 
@@ -92,17 +81,14 @@ def ignore_pages_left() -> None:
     session forget that page's widgets, and what is typed there next (streamlit/streamlit#9921 is the like).
     """
     known = AppSession.request_rerun
-    if getattr(known, "of_this_page", False):
+    if known.__module__ == __name__:  # mended already
         return
 
-    @wraps(known)
-    def of_this_page(self: AppSession, client_state: ClientState | None) -> None:
-        late = client_state is not None and client_state.is_auto_rerun
-        if client_state is None or not late or client_state.page_script_hash == self.page_script_hash:
-            known(self, client_state)
+    def of_this_page(self: AppSession, state: ClientState | None) -> None:
+        if state is None or not state.is_auto_rerun or state.page_script_hash == self.page_script_hash:
+            known(self, state)
 
-    of_this_page.of_this_page = True  # type: ignore[attr-defined]
-    AppSession.request_rerun = of_this_page  # type: ignore[method-assign]
+    AppSession.request_rerun = of_this_page  # type: ignore[method-assign,assignment]
 
 
 # --- who may connect ------------------------------------------------------------------------------

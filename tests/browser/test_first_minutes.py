@@ -208,6 +208,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     picture("runs")
     go(page, "Timing")
     page.get_by_text("25c101e → a9361dc on H200: no confirmed slowdown. 2 to look at.").wait_for()
+    page.get_by_text("Rates over commits").click()
     page.locator(".js-plotly-plot .annotation", has_text="1.13x").wait_for()
     picture("timing")
     page.get_by_role("tab", name="Kernels").click()

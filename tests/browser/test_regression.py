@@ -82,7 +82,6 @@ def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, sc
     said = page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0")
     expect(said).to_be_visible()
     page.screenshot(path=screenshots / "tuning-regressions.png")
-    page.locator(".js-plotly-plot .point").first.wait_for()  # what is drawn above has its place
     with suppress(TimeoutError):  # the grid's cells for screen readers come late, or when it has the focus
         page.get_by_test_id("glide-cell-2-1").wait_for(state="attached", timeout=5000)
     click(table_of(page), row=1)  # decode, after the page as a whole

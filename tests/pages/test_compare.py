@@ -11,9 +11,8 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.settings import Settings
 from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
-from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.runner import Runner
+from pages.widgets.shared.runner import AppSession, Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.opened_page import address_of, bodies, checked, errors, mounted, opened, strips
 
@@ -77,14 +76,6 @@ def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
     assert stage.pipeline.calls == 0
 
 
-def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
-    test = stage.open(page="slide_wide")
-    assert "NOT RUN" in strip(test)
-    data = viewer(test)
-    assert data["sides"]["a"]["message"] == "Neither side has read this page yet."
-    assert data["sides"]["a"]["action"] == "both"
-
-
 def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
     test = stage.open(page="letter_tall")
     stage.settled(test.button(key="run").click().run())
@@ -123,13 +114,6 @@ def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
     assert data["sides"]["b"]["summary"] == "not run"
     assert data["sides"]["b"]["action"] == "b"
-
-
-def test_without_a_side_nothing_runs(stage: Stage) -> None:
-    test = stage.open()
-    test.button_group(key="sides").set_value([])
-    test.run()
-    assert test.button(key="run").disabled
 
 
 def test_a_backend_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
@@ -266,12 +250,6 @@ def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None
     assert not test.button(key="run").disabled
     assert test.text_input(key="checkpoint").value == Settings().checkpoint
     assert "NOT RUN" in "".join(bodies(test))
-
-
-def test_no_page_yet_offers_a_sample(stage: Stage) -> None:
-    test = stage.open(source="File")
-    next(button for button in test.button if button.label == "Open a sample").click().run()
-    assert viewer(test)["image"]["id"].startswith("invoice:")
 
 
 def test_a_text_to_locate_is_needed_and_brings_no_tokens(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from dsocr_core.runs.result_cache import ResultCache, save_results
 from dsocr_core.settings import Settings
 from pages.widgets.compare import example
 from pages.widgets.compare.backends import with_dtype_of_b
-from pages.widgets.shared import resources, sources
+from pages.widgets.shared import resources
 from tests.support.opened_page import address_of, checked, mounted, words
 from tests.support.opened_page import opened as opened_page
 from tests.support.results import make_result
@@ -72,11 +72,6 @@ def test_the_cause_of_the_example_is_reproduced(tmp_path: Path) -> None:
     with closing(Session(settings, Opening(tmp_path))) as session:
         read = session.compare(found.comparison.request, ("a",)).a
     assert read is not None and read.token_ids == found.comparison.b.token_ids
-
-
-def test_without_the_samples_there_is_no_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SAMPLES", tmp_path)
-    assert CAUSE not in words(opened())
 
 
 def test_what_somebody_reads_of_the_example_takes_nobody_elses_place(

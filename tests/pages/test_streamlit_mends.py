@@ -130,10 +130,6 @@ def test_what_nobody_foresaw_is_a_sentence_and_the_log_has_the_rest(
     assert number in log and "/secret/path" in log
 
 
-def test_a_foreseen_error_is_its_own_sentence_without_links(pressed: Callable[[str], AppTest]) -> None:
-    assert pressed("foreseen").error[0].value.startswith(r"page\.png\: \[a link\]\(http")
-
-
 def test_a_click_in_a_run_of_the_whole_page_runs_the_page_again(pressed: Callable[[str], AppTest]) -> None:
     test = pressed("again")  # a test has no fragment runs
     assert not test.exception

@@ -215,7 +215,7 @@ class FabricatedPipeline:
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
 
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
+    def keep(self, comparison: Comparison, cancelled: bool, machine: object) -> str:
         return ""
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = SIDES) -> Comparison | None:

@@ -11,8 +11,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.runs.record import Recording
-from pages.widgets.shared import job_panel, resources
-from pages.widgets.shared.job import Job
+from pages.widgets.shared import job as jobs
+from pages.widgets.shared import resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from dsocr_core.read.report import Report
     from dsocr_core.reading.records import Side
     from pages.widgets.compare.sidebar import Choice
-    from pages.widgets.shared.app_session import AppSession
+    from pages.widgets.shared.runner import AppSession
 
 JOB = "document job"
 """The session's key of this tab's run of a document."""
 
 
-class DocumentJob(Job["Report"]):
+class DocumentJob(jobs.Job["Report"]):
     """One such run, as `dsocr compare --save` makes it. Cancelled, what was finished by then is recorded."""
 
     def __init__(
@@ -37,7 +37,7 @@ class DocumentJob(Job["Report"]):
         self._session, self._pages, self._sides = session, pages, sides
         self._together = sys.maxsize if in_one_prompt else None
 
-    def _read(self, job: Job[Report]) -> Report:
+    def _read(self, _: jobs.Job[Report]) -> Report:
         from dsocr_core.read.progress import Progress
         from dsocr_core.read.run import read_run
 
@@ -52,58 +52,42 @@ class DocumentJob(Job["Report"]):
 
 def draw(choice: Choice, running: bool) -> None:
     """Draw the button of a document of several pages, or how far its run is; when that ends Review opens."""
-    if not isinstance(choice.pages.pages, Pages):
+    pages, sides, settings = choice.pages, choice.sides, choice.settings
+    found = pages.pages
+    if not isinstance(found, Pages):
         return
+    about = repr(settings), pages.name, pages.keys
     job: DocumentJob | None = st.session_state.get(JOB)
-    if job is not None and job.about == about(choice):
+    if job is not None and job.about == about:
         if job.running:
-            job_panel.draw(job, "document")
+            jobs.panel(job, "document")
             return
         _ended(job)
-    count = len(choice.pages.keys)
+    count = len(pages.keys)
     if count > 1 and st.button(
         f"Run all {count:,} pages", key="run all", width="content",
-        disabled=running or not choice.sides or bool(choice.refusal),
+        disabled=running or not sides or bool(choice.refusal),
         help="One after another, recorded as one run, which then opens on Review.",
     ):  # fmt: skip
-        _start(choice)
-
-
-def about(choice: Choice) -> tuple[str, str, tuple[str, ...]]:
-    """Name what a run of all pages is of."""
-    return repr(choice.settings), choice.pages.name, choice.pages.keys
+        try:
+            st.session_state[JOB] = resources.runner().begin(
+                settings, lambda of: DocumentJob(of, about, found, sides, pages.in_one_prompt),
+                jobs.tab_watch(),
+            )  # fmt: skip
+        except DsocrError as error:
+            show_error(error)
+        else:
+            st.rerun()
 
 
 def _ended(job: DocumentJob) -> None:
     """Open the run on Review, once; what ended early is said, and waits for a click."""
-    state = job.view()
-    if state.state == "done" and job.run_id:
-        del st.session_state[JOB]
-        _open(job.run_id)
-    if state.error:
-        show_error(state.error)
+    if job.error:
+        show_error(job.error)
     elif job.run_id is None:
         st.caption("All pages were read. No run was recorded: the settings name no history.")
-    if job.run_id and st.button("Review what was read", key="review document", width="content"):
+    whole = job.state == "done"
+    if job.run_id and (whole or st.button("Review what was read", key="review document", width="content")):
         del st.session_state[JOB]
-        _open(job.run_id)
-
-
-def _open(run_id: str) -> None:
-    resources.history().refresh()
-    go("review", review=run_id)
-
-
-def _start(choice: Choice) -> None:
-    pages = choice.pages
-    assert isinstance(pages.pages, Pages)
-    try:
-        runner = resources.runner()
-        with runner.using(choice.settings) as session:
-            job = DocumentJob(session, about(choice), pages.pages, choice.sides, pages.in_one_prompt)
-            runner.begin(job, choice.settings, job_panel.open_tab())
-    except DsocrError as error:
-        show_error(error)
-        return
-    st.session_state[JOB] = job
-    st.rerun()
+        resources.history().refresh()
+        go("review", review=job.run_id)

@@ -58,11 +58,6 @@ def results() -> PageResults | None:
     return PageResults(found, SIDES, found.recorded_at or "")
 
 
-def forget() -> None:
-    """Show the page like any other from now on: the reader has chosen, or runs it again."""
-    put("example", False)
-
-
 def leave_with_its_page() -> None:
     """Back to the usual settings once another page is chosen; before the widgets are drawn."""
     if not value("example"):
@@ -70,7 +65,7 @@ def leave_with_its_page() -> None:
     if value("page") != PAGE or value("source") != "Sample":
         leave()
     elif any(value(name) != of_example for name, of_example in (usual() | OWN).items()):
-        forget()
+        put("example", False)
 
 
 def draw() -> None:
@@ -82,6 +77,6 @@ def draw() -> None:
 
 def leave() -> None:
     """Back to the usual settings; a callback, too."""
-    forget()
+    put("example", False)
     for name in OWN:
         put(name, usual().get(name, ""))

@@ -16,8 +16,7 @@ from dsocr_core.page.documents import load_image
 from dsocr_core.reading.artifacts import write_page
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.labels import short
-from pages.widgets.pair.details import timing_spans
-from pages.widgets.pair.differences import block_table
+from pages.widgets.pair.tabs import block_table, timing_spans
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:

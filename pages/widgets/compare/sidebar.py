@@ -31,7 +31,7 @@ _OPENED = "compare opened"
 
 @dataclass(frozen=True)
 class Choice:
-    """Choices of the sidebar. `page` is None when there is nothing to read yet; `problem` says why.
+    """Choices of the sidebar. Without a `page` nothing is read, and an error says why unless none is chosen.
 
     `refusal` says why nothing is read under these settings, where that is so.
     """
@@ -45,8 +45,9 @@ class Choice:
     refusal: str = ""
 
     @property
-    def request(self) -> OcrRequest | None:
-        return None if self.page is None else _request(self.settings, self.page)
+    def request(self) -> OcrRequest:
+        assert self.page is not None
+        return _request(self.settings, self.page)
 
     @property
     def position(self) -> int:
@@ -57,11 +58,12 @@ def draw(running: bool) -> tuple[Choice, bool]:
     """Draw the sidebar. Returns the choice and whether its button was pressed."""
     problem, pages, page = "", PageList(), None
     try:
-        pages = _source()
-        page = _opened(pages)
+        with sources.own_names():
+            pages = _source()
+            page = _opened(pages)
     except DsocrError as error:
         problem = str(error)
-        show_error(problem)
+    place = st.container()
     run = st.container(key="run box", gap="small")
     with st.expander("Settings"):
         settings, refusal = _settings()
@@ -72,7 +74,9 @@ def draw(running: bool) -> tuple[Choice, bool]:
             _request(chosen, page)
     except DsocrError as error:  # pages that are not read together so
         problem, page = str(error), None
-        show_error(problem)
+    if problem:
+        with place:
+            show_error(problem)
     with run:
         sides = _sides(chosen)
         word = "both" if len(sides) != 1 else side_letter(sides[0])
@@ -93,18 +97,26 @@ def _request(settings: Settings, page: PageSource) -> OcrRequest:
     return settings.request(page.path, page.name, page.more)
 
 
+def _base() -> Settings:
+    """The settings to start from; what is wrong with their file is said where the settings are drawn."""
+    with suppress(DsocrError):
+        return resources.base_settings()
+    return Settings()
+
+
 # --- page -----------------------------------------------------------------------------------------
 
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", PARAMETERS["source"].choices, required=True, **bound("source"), width="stretch",
-        label_visibility="collapsed",
+        "Page", PARAMETERS["source"].choices, required=True, width="stretch", label_visibility="collapsed",
+        **bound("source"),
     )  # fmt: skip
     if kind == "File":
         return _file()
     pages = _from("samples", sources.samples())
-    if pages.keys and value("page") in ("", *pages.keys):
+    if pages.keys:
+        STATE.settle("page", pages.keys)
         st.session_state["sample"] = pages.keys[pages.position(value("page"))]
         st.selectbox(
             "Sample", pages.keys, key="sample", label_visibility="collapsed",
@@ -131,12 +143,8 @@ def _opened(pages: PageList) -> PageSource | None:
         return None
     STATE.settle("page", pages.keys)
     page = pages.take(pages.position(value("page")))
-    try:
-        limit = resources.base_settings().max_pixels
-    except DsocrError:  # said where the settings are
-        limit = Settings().max_pixels
-    with sources.named(page.path, page.name if sources.is_stored(page.path) else str(page.path)):
-        resources.page_picture(page.path, limit)
+    with sources.own_names(page.path, page.name):
+        resources.page_picture(page.path, _base().max_pixels)
     return page
 
 
@@ -145,49 +153,37 @@ def _file() -> PageList:
     sent = st.file_uploader(
         "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
     )
-    upload = None if sent is None else sent.file_id
-    if sent is not None and upload != st.session_state.get("upload taken"):
-        st.session_state["upload taken"] = upload
+    if sent is not None and sent.file_id != st.session_state.get("upload taken"):
+        st.session_state["upload taken"] = sent.file_id
         put("path", "")
         put("path", str(sources.store_upload(sent.name, sent.getvalue())))
     text = st.text_input(
-        "Path", **bound("path"), placeholder="or a path: page.png, paper.pdf, a folder",
-        label_visibility="collapsed",
+        "Path", placeholder="or a path: page.png, paper.pdf, a folder", label_visibility="collapsed",
+        **bound("path"),
     ).strip()  # fmt: skip
     if not text:
         roots = ", ".join(f"`{root}`" for root in resources.allowed_roots())
         st.caption(f"Files stay on the server that runs this app. Paths may lie under {roots}.")
         return PageList()
     pages = _from(text, sources.typed_pages(text, resources.allowed_roots()))
-    return _choose_pages(replace(pages, name=text))
-
-
-def _choose_pages(pages: PageList) -> PageList:
-    """The chosen ones of many pages; the viewer's pager goes through them. Raises DsocrError."""
     count, first = len(pages.keys), partial(address.show_page, "")
     if count < 2:
         return pages
     numbers = st.text_input(
-        "Pages", **bound("pages"), placeholder=f"Pages: all {count:,}, or e.g. 1-3,7",
-        label_visibility="collapsed", on_change=first,
+        "Pages", placeholder=f"Pages: all {count:,}, or e.g. 1-3,7", label_visibility="collapsed",
+        on_change=first, **bound("pages"),
     ).strip()  # fmt: skip
     pages = pages.only(numbers) if numbers else pages
-    if not _reads_several():
-        return pages
-    together = st.toggle(
-        "All pages in one prompt", **bound("together"), on_change=first,
+    several = False
+    with suppress(DsocrError):  # said where the settings are drawn
+        checkpoint = st.session_state.get("checkpoint", _base().checkpoint)
+        several = replace(_base(), checkpoint=checkpoint).family.decoding.images > 1
+    if several and st.toggle(
+        "All pages in one prompt", on_change=first, **bound("together"),
         help="One reading of the whole document; the viewer's pager goes through its pages.",
-    )  # fmt: skip
-    return pages.together() if together else pages
-
-
-def _reads_several() -> bool:
-    """Tell whether the chosen checkpoint's model takes several pages in a prompt."""
-    with suppress(DsocrError):
-        base = resources.base_settings()
-        checkpoint = st.session_state.get("checkpoint", base.checkpoint)
-        return replace(base, checkpoint=checkpoint).family.decoding.images > 1
-    return False
+    ):  # fmt: skip
+        return pages.together()
+    return pages
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -201,10 +197,10 @@ def _settings() -> tuple[Settings | None, str]:
         show_error(error)
         base = Settings()
     spot = st.container(gap="small")
-    dtype = st.selectbox("dtype", DTYPES, **bound("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU.")
+    dtype = st.selectbox("dtype", DTYPES, help="auto: bfloat16 on a GPU, float32 on a CPU.", **bound("dtype"))
     dtype_b = st.selectbox(
-        "dtype of B", PARAMETERS["dtype_b"].choices, **bound("dtype_b"),
-        format_func=lambda name: name or "same as A", help="Choose another to see how the text changes.",
+        "dtype of B", PARAMETERS["dtype_b"].choices, format_func=lambda name: name or "same as A",
+        help="Choose another to see how the text changes.", **bound("dtype_b"),
     )  # fmt: skip
     attention = st.selectbox(
         "Attention (our engine)", ATTENTION, **bound("attention"),
@@ -234,13 +230,15 @@ def _settings() -> tuple[Settings | None, str]:
     if not prompt:
         return None, "type what to locate under Settings"
     try:
-        _check_checkpoint(checkpoint, base)
+        if checkpoint != base.checkpoint:
+            sources.typed_path(checkpoint.removeprefix("random:"), resources.allowed_roots())
         limit = int(tokens) if tokens.isdecimal() else tokens
-        infer = replace(base.infer, max_new_tokens=limit)
-        vendor = replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted])
         return replace(
-            base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
-            dtype=dtype, vendor=vendor,
+            base, checkpoint=checkpoint, preset=preset, prompt=prompt, attention=attention, dtype=dtype,
+            infer=replace(base.infer, max_new_tokens=limit),
+            vendor=replace(
+                base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]
+            ),
         ), ""  # fmt: skip
     except (SettingsError, DsocrError) as error:
         return None, str(error)
@@ -256,36 +254,32 @@ def _backends(settings: Settings) -> Settings:
     found = backends.names()
     if not found:
         return settings
-    chosen = [
+    return backends.with_sides(settings, *(
         column.selectbox(side_letter(side), found, **bound(side))
         for side, column in zip(SIDES, st.columns(2), strict=True)
-    ]
-    return backends.with_sides(settings, *chosen)
+    ))  # fmt: skip
 
 
 def _preset(settings: Settings) -> str:
     together = value("together") and settings.family.decoding.images > 1
     presets = {
-        name: each for name, each in settings.family.presets.items() if not (together and each.crop_mode)
-    }
-
-    def words(name: str) -> str:
-        preset = presets[name]
-        size = f"{preset.base_size} px + tiles" if preset.crop_mode else f"{preset.image_size} px"
-        return f"{name}, {size}"
-
+        name: f"{name}, {f'{each.base_size} px + tiles' if each.crop_mode else f'{each.image_size} px'}"
+        for name, each in settings.family.presets.items() if not (together and each.crop_mode)
+    }  # fmt: skip
     here, why = of_cpu(settings)
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
         usual = here.preset_name, settings.family.preset, *presets
         STATE.choose("preset", next(name for name in usual if name in presets))
-    chosen = st.selectbox("Preset", list(presets), format_func=words, **bound("preset"))
+    chosen: str = st.selectbox("Preset", list(presets), format_func=presets.__getitem__, **bound("preset"))
     if why and chosen == here.preset_name:
         st.caption(plain(f"{why[0].upper()}{why[1:].partition('; ')[0]}."))
     return chosen
 
 
 def _prompt() -> str:
-    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, **bound("prompt"))
+    name: str = st.selectbox(
+        "Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, **bound("prompt")
+    )
     if name != "locate":
         return name
     wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()
@@ -294,13 +288,6 @@ def _prompt() -> str:
         return ""
     # The text must not bring tokens of its own.
     return PROMPTS["locate"].replace("TEXT", wanted.replace("<", " ").replace(">", " "))
-
-
-def _check_checkpoint(checkpoint: str, base: Settings) -> None:
-    """A checkpoint lies under the allowed roots, or is the one that the settings file names."""
-    path = checkpoint.removeprefix("random:")
-    if checkpoint != base.checkpoint:
-        sources.typed_path(path, resources.allowed_roots())
 
 
 def _sides(settings: Settings) -> tuple[Side, ...]:

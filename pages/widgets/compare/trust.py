@@ -45,11 +45,16 @@ def _confirm(code: RemoteCode) -> None:
     before = allowed.get(str(code.directory))
     if before is not None:
         st.warning("Its code has changed since you allowed it.")
-    st.write("The vendor backend will run, with your rights, the Python files in")
+    st.markdown("The vendor backend will run, with your rights, the Python files in")
     st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
-    files = _listed(code.files, before)
-    st.code("\n".join(files) or "no files", language=None, height=min(32 + 20 * max(len(files), 1), 232))
-    st.write(
+    lines = []
+    for name in sorted(code.files.keys() | (before or {}).keys()):
+        digest, earlier = code.files.get(name, ""), (before or {}).get(name, "")
+        mark = "gone" if not digest else "changed" if earlier else "new"
+        mark = "" if before is None or digest == earlier else mark
+        lines.append(f"{digest[:16]:16}  {mark:7}  {name_text(name)}")
+    st.code("\n".join(lines) or "no files", language=None, height=min(32 + 20 * max(len(lines), 1), 232))
+    st.markdown(
         "Do this only for a checkpoint you trust. You are asked again when one of these hashes (SHA-256) "
         "changes. Our engine never runs them."
     )
@@ -60,15 +65,3 @@ def _confirm(code: RemoteCode) -> None:
         st.rerun()
     if no.button("Do not run it", width="stretch", on_click=_refuse):
         st.rerun()
-
-
-def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
-    """A line a file: hash and name, with a mark where it is new, changed or gone since `before`."""
-    lines = []
-    for name in sorted(files.keys() | (before or {}).keys()):
-        digest, earlier = files.get(name), (before or {}).get(name)
-        mark = "gone" if digest is None else "new" if earlier is None else "changed"
-        if before is None or digest == earlier:
-            mark = ""
-        lines.append(f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}")
-    return lines

@@ -12,6 +12,14 @@ function served(url) {
   return url.startsWith("/") ? location.pathname.replace(PAGE_NAME, "") + url : url;
 }
 
+// Words of others enter by textContent only.
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
 export default function ({ data, ...component }) {
   const { parentElement } = component;
   if (data.since < (NEWEST.get(parentElement) ?? 0)) return undefined;

@@ -61,7 +61,7 @@ def draw() -> None:
 def _costs() -> None:
     path = PUBLISHED if value("model") == "Published" else EMBEDDED_CHECKPOINT / "config.json"
     config, hardware = load_config(path), hardware_named(value("hardware"))
-    policy = Policy(dtype=value("dtype"))  # type: ignore[arg-type]
+    policy = Policy(dtype=value("dtype"))
     hardware.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
     sizes = [int(value(name) or 0) for name in ("width", "height", "prompt", "tokens", "batch")]
     width, height, prompt, tokens, batch = sizes

@@ -8,8 +8,7 @@ from dsocr_core.base.formatting import duration, moment, percent, plural
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Difference
 from dsocr_core.reading.text_diff import Change, text_changes
 from pages.widgets.pair.shown import PairView
-from pages.widgets.shared.labels import side_letter
-from pages.widgets.shared.verdicts import Fact
+from pages.widgets.shared.labels import Fact, side_letter
 
 _NOTHING = "nothing"
 _SHOWN = 48
@@ -22,13 +21,18 @@ def answer(shown: PairView) -> str:
     report = shown.report
     if report is None:
         return ""
-    outputs = [item for item in report.differences if item.kind not in SETTINGS]
+    outputs = outputs_of(report.differences)
     if report.verdict == "not_comparable":
         return " ".join(_sentence(reason) for reason in report.reasons)
     if not outputs:
         return " ".join(["Both read the same.", *(_other_settings(report.differences))])
     first = first_of(outputs)
     return " ".join([_values(shown, first, outputs), *_more(first, outputs), *cause(shown)])
+
+
+def outputs_of(differences: Sequence[Difference]) -> list[Difference]:
+    """Give the differences of what was read, without those of settings."""
+    return [item for item in differences if item.kind not in SETTINGS]
 
 
 def first_of(outputs: Sequence[Difference]) -> Difference:

@@ -10,18 +10,17 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import moment, plural, significant
+from dsocr_core.base.formatting import duration, moment, plural, significant
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
 from dsocr_core.runs.traces import other_settings, summary_of, traces_of
 from dsocr_core.settings import Settings
-from pages.widgets.shared import job_panel, plots, resources, table
-from pages.widgets.shared.app_session import TraceChoice, Traced
-from pages.widgets.shared.job import Job
+from pages.widgets.shared import figure, plots, resources, table
+from pages.widgets.shared import job as jobs
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.runner import run_key
+from pages.widgets.shared.runner import Traced, run_key
 from pages.widgets.shared.table import Column
 from pages.widgets.streamlit_mends import rerun_fragment
 
@@ -40,10 +39,10 @@ _LEAST = 1e-8
 
 def draw(settings: Settings, comparison: Comparison) -> None:
     """On Compare: a trace of the page that is shown, to the token in which its sides diverge."""
-    job: Job[Traced] | None = st.session_state.get("trace job")
+    job: jobs.Job[Traced] | None = st.session_state.get("trace job")
     mine = job if job is not None and job.about == run_key(settings, comparison.request) else None
     if mine is not None and mine.running:
-        job_panel.draw(mine, "trace")
+        jobs.panel(mine, "trace")
         return
     divergence = comparison.report.first_divergence if comparison.report else None
     steps = _STEPS if divergence is None else min(divergence.index, _MOST_STEPS)
@@ -53,21 +52,26 @@ def draw(settings: Settings, comparison: Comparison) -> None:
     ):  # fmt: skip
         _start(settings, comparison, steps)
     if mine is not None:
-        took = job_panel.ended(mine, "nothing was recorded")
+        jobs.show_end(mine, "nothing was recorded")
         if mine.result is not None:
             summary, not_recorded = mine.result
             if not_recorded:
                 show_error(not_recorded)
-            show(summary, f"traced just now in {took}", "compare layers")
+            show(summary, f"traced just now in {duration(mine.took_ms)}", "compare layers")
             return
     draw_recorded(comparison, "compare layers")
 
 
 def _start(settings: Settings, comparison: Comparison, steps: int) -> None:
+    request = comparison.request
     a: Way = "fast" if settings.backend("a") == "fast" else "eager"
     try:
-        st.session_state["trace job"] = resources.runner().start_trace(
-            settings, comparison.request, TraceChoice(a, "vendor", steps), job_panel.open_tab()
+        st.session_state["trace job"] = resources.runner().begin(
+            settings,
+            lambda session: jobs.Job(
+                "trace", run_key(settings, request), lambda job: session.trace(request, a, steps, job)
+            ),
+            jobs.tab_watch(),
         )
     except DsocrError as error:
         show_error(error)
@@ -119,12 +123,10 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
         if names:
             st.caption(plain(f"Only in {side.upper()}, not compared: {shortened(names)}."))
     if summary.differing:
-        more = st.expander(
-            f"Outputs that differ ({summary.differing:,})", key=f"{key} outputs", on_change="rerun"
-        )
-        if more.open:
-            with more:
-                table.draw(outputs_table(summary), OUTPUTS, "", most=12)
+        figure.opened(
+            f"Outputs that differ ({summary.differing:,})", f"{key} outputs",
+            lambda: table.draw(outputs_table(summary), OUTPUTS, "", most=12),
+        )  # fmt: skip
 
 
 OUTPUTS = {
@@ -156,43 +158,43 @@ def heat_map(summary: TraceSummary) -> Figure:
     curve = block_errors(summary)
     blocks, calls = list(curve), sorted({call for cells in curve.values() for call in cells})
     cells = [[curve[block].get(call) for call in calls] for block in blocks]
-    amounts = [[_amount(cell) for cell in row] for row in cells]
+    # Logarithms of the errors; of a block that differs inside alone, the least.
+    amounts = [
+        [math.log10(max(cell.error or 0.0, _LEAST)) if cell and cell.differing else None for cell in row]
+        for row in cells
+    ]
     known = [amount for row in amounts for amount in row if amount is not None]
     low, high = math.floor(min(known, default=-3)), math.ceil(max(known, default=0))
     ticks = list(range(low, max(high, low + 1) + 1, max(1, (high - low) // 4)))
-    shared = {
+    cells_of = {
         "type": "heatmap", "x": list(range(len(calls))), "y": list(range(len(blocks))), "xgap": 1, "ygap": 1,
         "customdata": [[_hover(cell) for cell in row] for row in cells], "hoverongaps": False,
         "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
     equal = [[0.0 if cell is not None and not cell.differing else None for cell in row] for row in cells]
     traces = [
-        shared | {"z": equal, "colorscale": [(0, _EQUAL), (1, _EQUAL)], "showscale": False},
-        shared | {
+        cells_of | {"z": equal, "colorscale": [(0, _EQUAL), (1, _EQUAL)], "showscale": False},
+        cells_of | {
             "z": amounts, "zmin": low, "zmax": max(high, low + 1), "colorscale": _SCALE,
             "showscale": bool(known),
             "colorbar": {"title": {"text": "error / std"}, "thickness": 12, "tickvals": ticks,
                          "ticktext": [f"10<sup>{tick}</sup>" for tick in ticks]},
         },
     ]  # fmt: skip
-    layout: dict[str, Any] = {
-        "height": 15 * max(12, len(blocks)) + 60, "margin": {"l": 8, "r": 8, "t": 12, "b": 44},
-        "xaxis": {"title": {"text": "step"}, "tickvals": list(range(len(calls)))[:: max(1, len(calls) // 12)],
-                  "ticktext": [str(call) or "prefill" for call in calls][:: max(1, len(calls) // 12)]},
-        "yaxis": {"autorange": "reversed", "tickvals": list(range(len(blocks))), "ticktext": blocks},
-    }  # fmt: skip
+    shapes = []
     if summary.first is not None:
         x, y = calls.index(summary.first.call), blocks.index(block_of(summary.first.name))
-        layout["shapes"] = [
+        shapes = [
             {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5,
              "line": {"color": _FIRST, "width": 3}, "name": "first difference"}
         ]  # fmt: skip
-    return plots.figure(traces, layout)
-
-
-def _amount(cell: BlockError | None) -> float | None:
-    """The logarithm of a block's error; of one that differs inside alone, the least."""
-    return None if cell is None or not cell.differing else math.log10(max(cell.error or 0.0, _LEAST))
+    every = max(1, len(calls) // 12)
+    return plots.figure(
+        traces, 15 * max(12, len(blocks)) + 60, margin={"l": 8, "r": 8, "t": 12, "b": 44}, shapes=shapes,
+        xaxis={"title": {"text": "step"}, "tickvals": list(range(len(calls)))[::every],
+               "ticktext": [str(call or "prefill") for call in calls][::every]},
+        yaxis={"autorange": "reversed", "tickvals": list(range(len(blocks))), "ticktext": blocks},
+    )  # fmt: skip
 
 
 def _hover(cell: BlockError | None) -> str:

@@ -1,10 +1,12 @@
-"""View of a pair: its rows as the pages number them, the selected one, what is said of both sides."""
+"""View of a pair: its rows as the pages number them, the selected one, and what the page itself says."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.formatting import duration, plural
@@ -12,8 +14,8 @@ from dsocr_core.reading.artifacts import label_colour
 from dsocr_core.reading.markup import Box, Span, page_texts
 from dsocr_core.reading.parity_records import BoxPair, Cause
 from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_diff import Runs, text_difference
-from pages.widgets.pair.truth import TrueBlock, Truth, block_at
+from dsocr_core.reading.text_diff import Runs, plain, squeezed, text_difference
+from pages.widgets.shared import sources
 
 if TYPE_CHECKING:
     from dsocr_core.reading.parity import Comparison
@@ -25,6 +27,60 @@ MOST_PAIRS = 4000
 """A page has a hundred boxes; a hostile text may have any number."""
 _MOST_WORDS = 20_000
 """Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
+
+
+# --- what the page says ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrueBlock:
+    """A block of a sample, whose text is known; `box` is (x1, y1, x2, y2) in pixels."""
+
+    box: tuple[int, int, int, int]
+    text: str
+
+    def says(self, text: str) -> bool:
+        """Tell whether the block says this, whatever the blanks and the spelling of markup."""
+        return _bare(text) == _bare(self.text)
+
+    def covered(self, box: Box) -> float:
+        """Its part that a box covers."""
+        x1, y1, x2, y2 = self.box
+        across, down = min(x2, box.x2) - max(x1, box.x1), min(y2, box.y2) - max(y1, box.y1)
+        return max(across, 0) * max(down, 0) / max((x2 - x1) * (y2 - y1), 1)
+
+
+_STRUCTURE = dict.fromkeys(range(0xE000, 0xE020))
+"""Marks of headings, list items and cells in a plain text, which the page does not write."""
+
+
+def _bare(text: str) -> str:
+    return squeezed(plain(text).translate(_STRUCTURE))
+
+
+Truth = tuple[TrueBlock, ...]
+
+
+def truth_of(picture: Path | None) -> Truth:
+    """The blocks of a page that is one of the samples; empty for any other page."""
+    if picture is None or picture.parent.resolve() != sources.SAMPLES:
+        return ()
+    return _samples(sources.SAMPLES).get(picture.name, ())
+
+
+@cache
+def _samples(folder: Path) -> dict[str, Truth]:
+    try:
+        pages = json.loads((folder / "ground_truth.json").read_text("utf-8"))
+    except OSError:  # without the samples nothing is known
+        return {}
+    return {
+        name: tuple(TrueBlock(tuple(block["box"]), block["text"]) for block in page["blocks"])
+        for name, page in pages.items()
+    }
+
+
+# --- rows -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -53,6 +109,10 @@ class Row:
 
     def of(self, side: Side) -> Box | None:
         return self.a if side == "a" else self.b
+
+    def has(self, a: Iterable[int | None], b: Iterable[int | None]) -> bool:
+        """Tell whether one of A's boxes with these numbers, or of B's, is in it."""
+        return bool((self.a and self.a.index in a) or (self.b and self.b.index in b))
 
 
 def rows_of_pairs(pairs: Iterable[BoxPair]) -> list[Row]:
@@ -118,6 +178,9 @@ def sheet_text(result: OcrResult, sheet: int) -> tuple[str, Sequence[Span]]:
     return head[0] + text, [*head[1], *moved]
 
 
+# --- the pair -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class PairView:
     """A pair and its rows as viewer, texts and tables number them."""
@@ -154,13 +217,12 @@ class PairView:
 
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
-        for number, row in enumerate(self.rows):
-            if (row.a and row.a.index == a) or (row.b and row.b.index == b):
-                return number
-        return None
+        return next((number for number, row in enumerate(self.rows) if row.has((a,), (b,))), None)
 
     def true_block(self, row: Row) -> TrueBlock | None:
-        return block_at(self.truth, row.box)
+        """The block that a row's box covers most of; None where it covers less than half of any."""
+        found = max(self.truth, key=lambda block: block.covered(row.box), default=None)
+        return found if found and found.covered(row.box) > 0.5 else None
 
     @cached_property
     def differing(self) -> set[int]:
@@ -168,11 +230,7 @@ class PairView:
         found = self.report.differences if self.report else ()
         a = {box for item in found for box in item.where.boxes_a}
         b = {box for item in found for box in item.where.boxes_b}
-        return {
-            number
-            for number, row in enumerate(self.rows)
-            if (row.a and row.a.index in a) or (row.b and row.b.index in b)
-        }
+        return {number for number, row in enumerate(self.rows) if row.has(a, b)}
 
     @cached_property
     def misread_by_both(self) -> int | None:

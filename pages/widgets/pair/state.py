@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.widgets.components.viewer import MODES
+from pages.widgets.components import MODES
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 TABS = ("Differences", "Cause", "Details")

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
+from dsocr_core.models.family import all_stages
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.parity_records import KINDS, SETTINGS, Verdict, Where
+from dsocr_core.reading.margins import count_ties
+from dsocr_core.reading.parity_records import KINDS, Verdict
+from dsocr_core.review.document import speed_words
+from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
-from pages.widgets.components.gallery import show_gallery
-from pages.widgets.pair.answer import first_of, readings_of
-from pages.widgets.review import report
+from dsocr_core.runs.statistics import outcome_words
+from pages.widgets.components import show_gallery
+from pages.widgets.pair.answer import first_of, outputs_of, readings_of
 from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
-from pages.widgets.shared import resources, soon
+from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared.labels import VERDICTS, verdict_html
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.verdicts import VERDICTS, verdict_html
+from pages.widgets.shared.table import Column
+from pages.widgets.streamlit_mends import rerun_page
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
@@ -30,18 +36,26 @@ if TYPE_CHECKING:
 _PART = 60
 _CROP_SIDE, _MARGIN = 480, 12
 """Longest side of a crop in pixels, and the pixels of the page around its boxes."""
+_ORDER: list[Verdict] = ["not_comparable", "differs", "within_tolerance", "identical"]
+_POLL_S = 0.7
 
 
 def draw(queue: Queue) -> None:
     with st.container(horizontal=True, vertical_alignment="top", key="strip"):
         st.html(answer_html(queue), width="stretch")
-        report.draw(queue.review)
-    _chips(queue)
+        _report(queue.review)
+    # The only filters: of several outputs any passes, and of several decisions.
+    chips = queue.chips
+    st.pills(
+        "Show", [*chips, *(name for name in value("show") if name not in chips)], selection_mode="multi",
+        format_func=lambda name: f"{plain(name)} {chips.get(name, 0):,}", label_visibility="collapsed",
+        **STATE.bound("show"),
+    )  # fmt: skip
     if not queue.pages:
         st.markdown("These two runs share no page." if not value("show") else "No page has these chips.")
         return
     _pages(queue)
-    report.details(queue.review)
+    figure.opened("Stages and settings of both sides", "review details", lambda: _details(queue.review))
 
 
 def answer_html(queue: Queue) -> str:
@@ -49,33 +63,20 @@ def answer_html(queue: Queue) -> str:
     review, pages = queue.review, [page for page in queue.review.pages if not page.in_one_run]
     groups = Counter(group_of(page) for page in pages)
     counts = ", ".join(
-        f"{groups[name]} {name}" for name in queue.chips if groups[name] and name not in _ALONE
+        f"{groups[name]} {name}" for name in queue.chips if groups[name] and name not in (ONLY_A, ONLY_B)
     )
     said = f"{plural(len(pages), 'page')}: {counts}." if pages else "No page is in both runs."
-    causes = Counter(page.causes[0].words.partition(";")[0] for page in pages if page.causes)
+    first = [page.causes[0] for page in pages if page.causes]
+    causes = {cause.words.partition(";")[0] for cause in first}
     if len(causes) == 1:
-        said += f" One cause: {next(iter(causes))}."
+        said += f" One cause: {causes.pop()}."
     elif causes:
-        named = Counter(page.causes[0].name for page in pages if page.causes).most_common(3)
+        named = Counter(cause.name for cause in first).most_common(3)
         said += f" Likely causes: {', '.join(f'{name} {count}' for name, count in named)}."
     worst: Verdict = min((page.verdict for page in pages), key=_ORDER.index, default="not_comparable")
     reviewed = sum(page.name in queue.given for page in pages)
-    names = [("", f"{side_name('a', review)} against {side_name('b', review)}")]
-    return verdict_html(worst, said, [*names, ("", f"{reviewed} of {len(pages)} reviewed")])
-
-
-_ALONE = (ONLY_A, ONLY_B)
-_ORDER: list[Verdict] = ["not_comparable", "differs", "within_tolerance", "identical"]
-
-
-def _chips(queue: Queue) -> None:
-    """The only filters: of several outputs any passes, and of several decisions."""
-    chips = queue.chips
-    options = [*chips, *(name for name in value("show") if name not in chips)]
-    st.pills(
-        "Show", options, **STATE.bound("show"), selection_mode="multi", label_visibility="collapsed",
-        format_func=lambda name: f"{plain(name)} {chips.get(name, 0):,}",
-    )  # fmt: skip
+    names = f"{side_name('a', review)} against {side_name('b', review)}"
+    return verdict_html(worst, said, [("", names), ("", f"{reviewed} of {len(pages)} reviewed")])
 
 
 def _pages(queue: Queue) -> None:
@@ -86,26 +87,28 @@ def _pages(queue: Queue) -> None:
             format_func=lambda first: f"{first + 1:,} to {min(first + _PART, count):,} of {count:,}",
         )  # fmt: skip
     pages = queue.pages[start : start + _PART]
-    pictures = {
-        page.name: soon.made(("review", queue.review.key, page.name), partial(_picture, queue.review, page))
-        for page in pages
-    }
+    pictures = [
+        resources.soon((queue.review.key, page.name), partial(_picture, queue.review, page)) for page in pages
+    ]
+    there = [future.done() for future in pictures]
+    items = [grid_item(queue, page, _made(future)) for page, future in zip(pages, pictures, strict=True)]
+    show_gallery("review grid", "Pages, worst first", items, STATE.show_page)
 
-    def item(page: PageReview) -> dict[str, Any]:
-        return grid_item(queue, page, soon.result(pictures[page.name]))
+    def look() -> None:
+        if [future.done() for future in pictures] != there:
+            rerun_page()
 
-    show_gallery(
-        "review grid", "Pages, worst first", len(pages), -1,
-        lambda shown: [item(pages[number]) for number in shown], STATE.show_page, _PART,
-    )  # fmt: skip
-    soon.redraw_made(pictures.values())
+    if not all(there):
+        st.fragment(look, run_every=_POLL_S)()
+
+
+def _made(future: Future[resources.Picture]) -> resources.Picture | None:
+    return future.result() if future.done() and future.exception() is None else None
 
 
 def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None) -> dict[str, Any]:
     """A page as the gallery takes it."""
-    words = VERDICTS[page.verdict]
-    outputs = [item for item in page.differences if item.kind not in SETTINGS]
-    readings = readings_of(first_of(outputs)) if outputs else ("", "")
+    words, outputs = VERDICTS[page.verdict], outputs_of(page.differences)
     reviewed = decision(page.name, queue.given)
     reviews = [f"{name}: {row.verdict}" for name, row in sorted(queue.given.get(page.name, {}).items())]
     kinds = ", ".join(dict.fromkeys(KINDS[item.kind] for item in outputs))
@@ -115,7 +118,7 @@ def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None)
         "words": kinds or ("same text" if not page.in_one_run else group_of(page)),
         "tone": words.tone,
         "sign": words.icon,
-        "readings": [reading for reading in readings if reading],
+        "readings": [each for each in readings_of(first_of(outputs)) if each] if outputs else [],
         "verdict": "" if reviewed == UNREVIEWED else reviewed,
         "title": "\n".join([page.name[:200], words.words, *reviews]),
         "url": resources.picture_url(picture, f"grid.{page.name}") if picture else "",
@@ -127,26 +130,65 @@ def _picture(review: Review, page: PageReview) -> resources.Picture:
     found = review.picture(page.name)
     if found is None:
         return resources.empty_sheet()
-    outputs = [item for item in page.differences if item.kind not in SETTINGS]
-    where = first_of(outputs).where if outputs else Where()
+    outputs = outputs_of(page.differences)
+    where = first_of(outputs).where if outputs else None
     boxes = [
         box
-        for pair in page.pairs
+        for pair in page.pairs if where is not None
         for box, numbers in ((pair.a, where.boxes_a), (pair.b, where.boxes_b))
         if box is not None and box.page == 0 and numbers[:1] == (box.index,)
-    ]
+    ]  # fmt: skip
     if not boxes:
         return resources.thumbnail(found.path)
-    picture = load_image(found.path, resources.base_settings().max_pixels)
-    across, down = picture.width / max(found.width, 1), picture.height / max(found.height, 1)
-    box = boxes[0]
-    corners = (box.x1 - _MARGIN, box.y1 - _MARGIN, box.x2 + _MARGIN, box.y2 + _MARGIN)
-    left, top, right, bottom = (
-        int(min(max(value * (across, down)[at % 2], 0), (picture.width, picture.height)[at % 2]))
-        for at, value in enumerate(corners)
-    )
-    part = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
-    part.thumbnail((_CROP_SIDE, _CROP_SIDE))
-    buffer = io.BytesIO()
-    part.save(buffer, "JPEG", quality=85)
-    return resources.Picture(buffer.getvalue(), "image/jpeg", part.width, part.height)
+    picture, box = load_image(found.path, resources.base_settings().max_pixels), boxes[0]
+    wide, high = picture.size
+    across, down = wide / max(found.width, 1), high / max(found.height, 1)
+    left, right = (min(max(int(x * across), 0), wide) for x in (box.x1 - _MARGIN, box.x2 + _MARGIN))
+    top, bottom = (min(max(int(y * down), 0), high) for y in (box.y1 - _MARGIN, box.y2 + _MARGIN))
+    crop = picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+    return resources.encoded(crop, _CROP_SIDE, 85)
+
+
+# --- the report, and figures of all pages -----------------------------------------------------------
+
+
+def _report(review: Review) -> None:
+    """The button of the report; its files are made when they are asked for, outside of the session."""
+    with st.popover("Report", width="content", key="review report"):
+        words = st.text_area(
+            "Summary for the report", key=f"review words of {review.key}", persist_state="session",
+            placeholder="what you conclude", max_chars=4000, height=68,
+        )  # fmt: skip
+        stem = f"review-{review.key.replace('~', '-before-').replace(':', '-')}"
+        for name, end, mime, make in (
+            ("Report as HTML", "html", "text/html", lambda: html_report(review, words=words.strip())),
+            ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
+        ):
+            st.download_button(
+                name, make, f"{stem}.{end}", mime, on_click="ignore", icon=":material/download:",
+                key=f"review download {end}", width="stretch",
+            )  # fmt: skip
+
+
+_STAGES = {
+    "stage": Column("stage"), "pages": Column("pages", "count"), "runs_a": Column("runs like A", "count"),
+    "runs_b": Column("like B", "count"), "median_a": Column("A median", "ms"),
+    "median_b": Column("B median", "ms"), "ratio": Column("B / A", ""), "low": Column("95 % from", ""),
+    "high": Column("to", ""), "verdict": Column("B is", outcome_words), "why": Column("why"),
+}  # fmt: skip
+
+
+def _details(review: Review) -> None:
+    st.caption(plain(f"{speed_words(review)}. Speeds are those of whole pages."))
+    if finding := count_ties(page.report for page in review.pages).finding:
+        st.warning(plain(finding), icon=":material/rule:")
+    stages = review.stages()
+    if len(stages):
+        order = {stage.value: rank for rank, stage in enumerate(all_stages())}
+        stages = stages.sort_values("stage", key=lambda names: names.map(order), kind="stable")
+        table.draw(stages, _STAGES, "–")
+    settings = review.settings()
+    differing = settings[~settings["equal"].astype(bool)]
+    every = st.toggle(f"All {len(settings)} settings, also equal ones", key="review every setting")
+    shown = (settings if every else differing).drop(columns="equal")
+    table.draw(shown.rename(columns={"a": "A", "b": "B"}), missing="not recorded")

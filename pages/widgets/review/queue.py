@@ -74,11 +74,9 @@ class Queue:
     @property
     def chips(self) -> dict[str, int]:
         """Every chip with its number of pages; chips without a page are left out."""
-        outputs = Counter(group_of(page) for page in self.review.pages)
-        compared = [page.name for page in self.review.pages if not page.in_one_run]
-        decisions = Counter(decision(name, self.given) for name in compared)
-        found = {name: outputs[name] for name in _OUTPUTS} | {name: decisions[name] for name in _DECISIONS}
-        return {name: count for name, count in found.items() if count}
+        counts = Counter(group_of(page) for page in self.review.pages)
+        counts.update(decision(page.name, self.given) for page in self.review.pages if not page.in_one_run)
+        return {name: counts[name] for name in (*_OUTPUTS, *_DECISIONS) if counts[name]}
 
     @cached_property
     def page(self) -> PageReview | None:
@@ -93,11 +91,9 @@ class Queue:
     def neighbour(self, step: int) -> PageReview | None:
         """The page that many steps on in the queue, None past its ends."""
         index = self.position + step
-        if self.position < 0:  # between the neighbours that it had in the whole review
+        if self.position < 0 and self.page:  # between the neighbours that it had in the whole review
             order = {page.name: number for number, page in enumerate(self.review.pages)}
-            here = order[self.page.name] if self.page else 0
-            before = sum(order[page.name] < here for page in self.pages)
-            index = before + step - (step > 0)
+            index = sum(order[page.name] < order[self.page.name] for page in self.pages) + step - (step > 0)
         return self.pages[index] if 0 <= index < len(self.pages) else None
 
     def own(self, page: str) -> Judgement | None:
@@ -122,8 +118,8 @@ def take_actions() -> None:
     _give_pending()
     for number, act, subject in STATE.new_actions("review viewer"):
         if act == "named":
-            address.put("reviewer", subject[:REVIEWER_LIMIT])
-            address.put("taken", number)
+            STATE.put("reviewer", subject[:REVIEWER_LIMIT])
+            STATE.put("taken", number)
             _give_pending()
         else:
             act_on(act, subject, number)
@@ -131,19 +127,15 @@ def take_actions() -> None:
 
 def _give_pending() -> None:
     """Give the verdict that waited for a name, once there is one."""
-    if (pending := STATE.values["pending"]) and address.reviewer():
+    if (pending := value("pending")) and address.reviewer():
         act_on(*pending)
 
 
 def act_on(act: str, subject: str, number: int = 0) -> None:
     """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
-    values = STATE.values
     done: dict[str, Any] = {
-        "taken": max(number, values["taken"]),
-        "problem": "",
-        "notice": "",
-        "pending": None,
-    }
+        "taken": max(number, value("taken")), "problem": "", "notice": "", "pending": ()
+    }  # fmt: skip
     try:
         review = resources.review(value("review"))
         if act in ("next", "previous"):
@@ -157,7 +149,7 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
             judge(review, subject, act)
     except DsocrError as error:
         done["problem"] = str(error)
-    values.update(done)
+    STATE.values.update(done)
 
 
 def _turn(queue: Queue, step: int) -> dict[str, Any]:
@@ -175,8 +167,7 @@ def judge(review: Review, name: str, verdict: VerdictWord) -> None:
     review.page(name)
     own = queue_of(review).own(name)
     comment = st.session_state.get(comment_key(name))
-    label = own.label if own else ""
-    review.verdicts.give(name, verdict, address.reviewer(), label, comment or "")
+    review.verdicts.give(name, verdict, address.reviewer(), own.label if own else "", comment or "")
 
 
 def comment_key(name: str) -> str:

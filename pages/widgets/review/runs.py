@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.runs.history import EXAMPLE, History
-from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
+from dsocr_core.runs.labels import has_value, run_labels, short
 from pages.widgets.review import address
 from pages.widgets.review.address import value
-from pages.widgets.shared import new_runs
+from pages.widgets.shared import shown_runs
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.url_state import go
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
+_EXAMPLE = ("20261123-233116-ca7435ad", "20261123-233133-fcdfed67")
+"""Runs of the examples that differ, in one setting alone."""
 _ITSELF = ""
 """The other backend of the same run."""
 
@@ -39,35 +41,24 @@ class Runs:
 
 def runs_of(history: History) -> Runs:
     """The runs that have pages; read again after a refresh only."""
-    shown = new_runs.shown(history)
+    shown = shown_runs.shown(history)
     found: tuple[set[str], Runs] | None = st.session_state.get("review runs")
     if found is None or found[0] is not shown:
         every = history.runs()
         every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
-        facts = every[["run_id", "backends", "compared", "tags", "checkpoint", *CONDITION]]
-        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(facts.to_dict("records")))
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(every))
         found = st.session_state["review runs"] = (shown, runs)
     return found[1]
 
 
-def _usual(runs: list[dict[Any, Any]]) -> str:
+def _usual(runs: pd.DataFrame) -> str:
     """The key of the review to open, of runs that are newest first."""
-    both = [run for run in runs if _has_both(run)]
-    own = [run for run in both if EXAMPLE not in run["tags"]]
-    if not own:
-        for b in [run for run in runs if EXAMPLE in run["tags"] and not _has_both(run)]:
-            # Of one checkpoint under one condition, so that the cause of the differences is another one.
-            for a in both:
-                alike = all(a[name] == b[name] for name in ("checkpoint", "preset"))
-                if alike and condition(a) == condition(b):
-                    return review_key(str(a["run_id"]), str(b["run_id"]))
-    return str((own or both)[0]["run_id"]) if both else ""
-
-
-def _has_both(run: dict[Any, Any]) -> bool:
-    """Tell whether a run has what a review of it alone needs."""
-    backends = run["backends"] if has_value(run["backends"]) else ()
-    return len({*backends}) > 1 and bool(has_value(run["compared"]) and run["compared"])
+    several = runs["backends"].map(lambda names: has_value(names) and len({*names}) > 1).astype(bool)
+    both = runs[several & (runs["compared"].fillna(0) > 0)]
+    own = both[~both["tags"].map(lambda tags: EXAMPLE in tags).astype(bool)]
+    if own.empty and {*_EXAMPLE} <= {*runs["run_id"]}:
+        return review_key(*_EXAMPLE)
+    return str(next(iter([*own["run_id"], *both["run_id"]]), ""))
 
 
 def choose(history: History, runs: Runs) -> None:
@@ -84,7 +75,7 @@ def choose(history: History, runs: Runs) -> None:
             name.upper(), options, key=f"review {name}", format_func=words.__getitem__,
             placeholder="a recorded run", on_change=_open,
         )  # fmt: skip
-    new_runs.refresh_button(history)
+    shown_runs.refresh_button(history)
 
 
 def _chosen() -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pages.widgets.shared import run_filters
+from pages.widgets.shared import shown_runs
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("", "Busy machine", "Profiled", "Compared", "Trash")
@@ -13,7 +13,7 @@ GROUPS = ("setting", "engine and card", "commit", "model")
 TABS = ("Settings", "Tags and notes", "Reproduce")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter("", VIEWS, widget=False),
-    **run_filters.PARAMETERS,
+    **shown_runs.PARAMETERS,
     "by": Parameter(GROUPS[0], GROUPS),
     "group": Parameter([], widget=False),
     "price": Parameter(0.0, (), 0, 1e6),
@@ -29,8 +29,8 @@ bound, value, put = STATE.bound, STATE.value, STATE.put
 
 
 def clear_filters() -> None:
-    STATE.clear(*run_filters.FILTERS, "view", "group")
+    STATE.clear(*shown_runs.FILTERS, "view", "group")
 
 
 def filtered() -> bool:
-    return STATE.used(*run_filters.FILTERS, "group") > 0
+    return STATE.used(*shown_runs.FILTERS, "group") > 0

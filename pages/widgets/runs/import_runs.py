@@ -16,10 +16,9 @@ from dsocr_core.base.sanitise import paired
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import WORDS, import_paths
-from dsocr_core.runs.importers.imported import ImportReport
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
-from pages.widgets.shared import new_runs, table
+from pages.widgets.shared import shown_runs, table
 from pages.widgets.shared.messages import show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
@@ -33,7 +32,7 @@ class Upload(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of an upload: run ids, and (file, reason) of what was left out."""
+    """Outcome of an upload: run ids, with the files that they are of, and what was left out, and why."""
 
     imported: list[str]
     here: list[str]
@@ -63,15 +62,12 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
                 reason = getattr(error, "strerror", None) or str(error)
                 refused.append((upload.name, f"could not be stored ({reason})"))
         report = import_paths(history, dict.fromkeys(paths))
-        return _outcome(report, refused, root)
 
-
-def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -> Outcome:
     def named(path: Path) -> str:
         return paired("/".join(path.relative_to(root).parts[1:])) or "the upload"
 
     runs = [
-        {"run": run.run_id, "made by": run.source, "from": named(run.origin), "state": state}
+        (run.run_id, run.source, named(run.origin), state)
         for state, found in (("imported", report.imported), ("duplicate", report.known))
         for run in found
     ]
@@ -109,23 +105,17 @@ def dialog(history: History) -> None:
         try:
             with st.spinner(f"Importing {plural(len(uploads), 'file')}", show_time=True):
                 st.session_state[_REPORT] = take_uploads(history, uploads, as_folder)
-            new_runs.refresh(history)
+            shown_runs.refresh(history)
         except DsocrError as error:
             show_error(error)
         else:
             # A fresh uploader from the next click on: the same files are not offered again.
             st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
     outcome: Outcome | None = st.session_state.get(_REPORT)
-    if outcome is not None:
-        _draw_outcome(outcome)
-
-
-def _draw_outcome(outcome: Outcome) -> None:
-    words = (
-        f"{plural(len(outcome.imported), 'run')} imported, {plural(len(outcome.here), 'duplicate')}, "
-        f"{plural(len(outcome.skipped), 'file')} skipped"
-    )
-    st.markdown(f"**{words}**")
+    if outcome is None:
+        return
+    runs, here = plural(len(outcome.imported), "run"), plural(len(outcome.here), "duplicate")
+    st.markdown(f"**{runs} imported, {here}, {plural(len(outcome.skipped), 'file')} skipped**")
     found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
     if found:
         if st.button("Show them", key="runs show imported", on_click=_show, args=(found,)):

@@ -107,27 +107,20 @@ def fidelity(points: pd.DataFrame, price: float = 0.0) -> Figure:
         (True, "published code itself", "diamond-open", plots.NEUTRAL),
     ):
         part = rows[rows["reference"] == reference]
-        traces.append(
-            {
-                "type": "scatter", "mode": "markers", "name": words, "showlegend": True,
-                "x": [100 * share for share in part["share"]], "y": list(part["y"]),
-                "marker": {"size": 11, "symbol": symbol, "line": {"width": 2 if reference else 1},
-                           "color": [plots.NEUTRAL if busy else shade for busy in part["busy"]]},
-                "text": [
-                    f"{mark(row.name_)}: {significant(row.y)} {unit}, {percent(100 * row.share)} of "
-                    f"{row.pages} pages" for row in part.rename(columns={"name": "name_"}).itertuples()
-                ],
-                "hovertemplate": "%{text}<extra></extra>",
-            }
-        )  # fmt: skip
+        marker = {"size": 11, "symbol": symbol, "line": {"width": 2 if reference else 1},
+                  "color": [plots.NEUTRAL if busy else shade for busy in part["busy"]]}  # fmt: skip
+        said = [
+            f"{mark(row['name'])}: {significant(row['y'])} {unit}, {percent(100 * row['share'])} of "
+            f"{row['pages']} pages"
+            for row in part.to_dict("records")
+        ]
+        traces.append(plots.points(words, 100 * part["share"], part["y"], marker, said))
     low = min(95.0, 100 * float(points["share"].min()) - 2)
-    layout = {
-        "height": 250, "margin": plots.MARGIN | {"t": 4},
-        "legend": plots.LEGEND | {"y": -0.28, "yanchor": "top"},
-        "xaxis": {"title": {"text": "% of pages identical or within tolerance"}, "range": [low, 100.4]},
-        "yaxis": plots.log_axis(y, unit),
-    }  # fmt: skip
-    return plots.figure(traces, layout)
+    return plots.figure(
+        traces, 250, margin=plots.MARGIN | {"t": 4}, legend=plots.below(-0.28),
+        xaxis={"title": {"text": "% of pages identical or within tolerance"}, "range": [low, 100.4]},
+        yaxis=plots.log_axis(y, unit),
+    )  # fmt: skip
 
 
 def chips(counts: dict[str, int]) -> None:

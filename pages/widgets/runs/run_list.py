@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.review.keys import review_key
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.record import flattened
-from pages.widgets.runs import address, baseline, export, selection
-from pages.widgets.runs.address import value
+from pages.widgets.runs import address, selection
+from pages.widgets.runs.address import put, value
 from pages.widgets.runs.overview import ROW
 from pages.widgets.runs.tables import FIGURES, USUAL, Listed
 from pages.widgets.shared import sources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go
 
+BASELINE = "baseline"
+"""Tag of the run that all others are compared with, of the history like any other: everybody sees it."""
 _SHORT = 12
 """Rows of a table that is as high as they are."""
 _SIDES = 2
@@ -28,6 +35,8 @@ _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS = {"run": 280, "commit": 66, "marks": 130, "note": 220}
+_MOVES = {"moved to the trash": "restored", "restored": "moved to the trash"}
+"""What was done with runs, and what undoes it."""
 
 
 def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:
@@ -39,48 +48,41 @@ def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:
     picked = _table(table.reset_index(drop=True), found.baseline)
     if not picked:
         return
-    of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     _actions(history, picked, found.baseline)
+    of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     selection.draw(history, of_choice, found.table)
 
 
-def _table(table: pd.DataFrame, baseline_run: str) -> list[str]:
+def _table(table: pd.DataFrame, baseline: str) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     run_ids, wanted = list(table["run_id"]), set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
-    shown = table.drop(columns=["compared", "busy"])
-    order = [*USUAL, *(column for column in shown if column not in USUAL)]
-    shown = shown[order].assign(
-        # The only figure with thousands: they are told apart, and no format does both.
-        **{"tokens/s": table["tokens/s"].map(lambda rate: float(f"{rate:.3g}"))},
-    )
-    number = st.column_config.NumberColumn
-    against = f"Speed of its pages beside the baseline's{f', {baseline_run}' if baseline_run else ''}"
+    # The only figure with thousands: they are told apart, and no format does both.
+    rates = table["tokens/s"].map(lambda rate: float(f"{rate:.3g}"))
+    shown = table.drop(columns=["compared", "busy"]).assign(**{"tokens/s": rates})
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+
+    def take() -> None:
+        chosen = st.session_state[name]["selection"]["rows"]
+        put("runs", [run_ids[row] for row in chosen if row < len(run_ids)])
+
     st.dataframe(
-        shown, key=name, hide_index=True, placeholder="–", selection_mode="multi-row", row_height=ROW,
-        height="content" if len(table) <= _SHORT else 330,
-        on_select=lambda: selection.take_rows(name, run_ids),
-        selection_default={"selection": {"rows": rows}},
+        shown[[*USUAL, *(column for column in shown if column not in USUAL)]], key=name, hide_index=True,
+        placeholder="–", selection_mode="multi-row", row_height=ROW, on_select=take,
+        height="content" if len(table) <= _SHORT else 330, selection_default={"selection": {"rows": rows}},
         column_config={
             "created": st.column_config.DatetimeColumn("created (UTC)", width=116, format="YYYY-MM-DD HH:mm"),
             "pages": number(width=48),
             "same text": number(width=70, format="percent", help="Pages identical or within tolerance."),
             "x baseline": number(
-                width=80, format="%.2fx",
-                help=f"{against}; above 1 it is faster. Empty where the interval says neither.",
+                width=80, format="%.2fx", help=f"Speed of its pages beside the baseline's {baseline}; above "
+                "1 it is faster. Empty where the interval says neither.",
             ),
-            **{
-                column: number(
-                    width=64, format="localized" if column == "tokens/s" else "%.3g", help=words
-                )
-                for column, words in FIGURES.items()
-            },
-            **{
-                column: st.column_config.TextColumn(width=width, pinned=column == "run")
-                for column, width in _WIDTHS.items()
-            },
+            **{column: number(width=64, format="localized" if column == "tokens/s" else "%.3g", help=words)
+               for column, words in FIGURES.items()},
+            **{column: text(width=width, pinned=column == "run") for column, width in _WIDTHS.items()},
             # The table's own menu shows them.
             **{column: None for column in shown if column not in USUAL or shown[column].isna().all()},
         },
@@ -104,35 +106,51 @@ def nothing(view: str, total: int) -> None:
 # --- what can be done -----------------------------------------------------------------------------
 
 
-def _actions(history: History, run_ids: list[str], pinned: str) -> None:
+def _actions(history: History, run_ids: list[str], baseline: str) -> None:
     trash = value("view") == "Trash"
+
+    def clear() -> None:
+        put("runs", [run_id for run_id in value("runs") if run_id not in run_ids])
+        st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
+
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
-        if not trash:
+        if not trash and len(run_ids) <= _SIDES:
             _open(history, run_ids)
-        export.button(history, run_ids)
+        st.download_button(
+            "Export", partial(exported, history, run_ids), "runs.zip", "application/zip", on_click="ignore",
+            icon=":material/download:", key="runs export", help="A zip that imports elsewhere.",
+        )  # fmt: skip
         if len(run_ids) == 1 and not trash:
-            baseline.pin_button(history, run_ids[0], pinned, _failed)
-        if trash:
+            pinned = run_ids[0] == baseline
             st.button(
-                "Restore", icon=":material/restore_from_trash:", key="runs restore",
-                on_click=_do, args=(history.restore, run_ids, "restored"),
+                "Unpin baseline" if pinned else "Pin as baseline", key="runs unpin" if pinned else "runs pin",
+                icon=":material/keep_off:" if pinned else ":material/keep:", on_click=_pin,
+                args=(history, "" if pinned else run_ids[0]),
+                help=None if pinned else "All runs are compared with it, page by page.",
             )  # fmt: skip
-        else:
-            st.button(
-                "Move to trash", icon=":material/delete:", key="runs trash",
-                on_click=_do, args=(history.trash, run_ids, "moved to the trash"),
-            )  # fmt: skip
-        st.button("Clear selection", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
+        label, icon, key = ("Restore", "restore_from_trash", "runs restore")
+        if not trash:
+            label, icon, key = ("Move to trash", "delete", "runs trash")
+        st.button(
+            label, icon=f":material/{icon}:", key=key, on_click=_do,
+            args=(history, run_ids, "restored" if trash else "moved to the trash"),
+        )  # fmt: skip
+        st.button("Clear selection", key="runs none", type="tertiary", on_click=clear)
     if trash:
         st.caption("Empty the trash: `python -m dsocr_core history trash --empty`")
 
 
+def exported(history: History, run_ids: Sequence[str]) -> bytes:
+    """The runs as a zip. Raises DsocrError."""
+    with Temporary("export") as name:
+        target = Path(name) / "runs.zip"
+        export_runs(history, run_ids, target)
+        return target.read_bytes()
+
+
 def _open(history: History, run_ids: list[str]) -> None:
-    """The chosen runs on the other pages, where these can show as many."""
-    if len(run_ids) > _SIDES:
-        return
-    # The backends of one run, or two runs, the older as A.
+    """The backends of one run, or two runs, the older as A, on the other pages."""
     ordered = sorted(run_ids, key=lambda run_id: history.record(run_id).created)
     if st.button("Timing", icon=":material/timer:", key="runs timing"):
         before, after = ["", *ordered][-2:]
@@ -163,26 +181,31 @@ def _compare(history: History, run_id: str) -> None:
         "attention": settings.get("attention"),
         "dtype_b": settings.get("b.dtype") or (dtype if settings.get("a.dtype") else None),
     }  # fmt: skip
-    sample, path = str(page.get("page") or "").rpartition(".")[0], str(page.get("path") or "")
-    is_sample = sample in sources.samples().keys
-    go(
-        "compare", example=False, source="Sample" if is_sample else "File", page=sample * is_sample,
-        path="" if is_sample else path, **{name: str(text or "") for name, text in asked.items()},
-    )  # fmt: skip
+    sample = str(page.get("page") or "").rpartition(".")[0]
+    if sample in sources.samples().keys:
+        asked |= {"source": "Sample", "page": sample}
+    else:
+        asked |= {"source": "File", "path": page.get("path")}
+    go("compare", example=False, **{name: str(text or "") for name, text in asked.items()})
 
 
-def _choose_none(run_ids: list[str]) -> None:
-    address.put("runs", [run_id for run_id in value("runs") if run_id not in run_ids])
-    st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
+def _pin(history: History, run_id: str) -> None:
+    """A callback: the tag moves to that run, or from all where it is ""."""
+    try:
+        for run in history.runs().to_dict("records"):
+            if has_value(run["tags"]) and BASELINE in run["tags"] and run["run_id"] != run_id:
+                history.tag(run["run_id"], BASELINE, on=False)
+        if run_id:
+            history.tag(run_id, BASELINE)
+    except DsocrError as error:
+        st.session_state[_FAILED] = str(error)
+    put("baseline", run_id)
 
 
-def _failed(words: str) -> None:
-    st.session_state[_FAILED] = words
-
-
-def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str) -> None:
+def _do(history: History, run_ids: list[str], words: str) -> None:
     """A callback: the page is drawn after it, with what went wrong."""
     st.session_state.pop(_DONE, None)
+    action: Callable[[Sequence[str]], None] = history.restore if words == "restored" else history.trash
     try:
         action(run_ids)
         st.session_state[_DONE] = (words, run_ids)
@@ -196,16 +219,12 @@ def last_move(history: History) -> None:
         show_error(failed)
     if done := st.session_state.get(_DONE):
         words, run_ids = done
-        undo, back = (
-            (history.restore, "restored")
-            if words == "moved to the trash"
-            else (history.trash, "moved to the trash")
-        )
         with st.container(horizontal=True, vertical_alignment="center", key="runs moved"):
             st.markdown(f"{plural(len(run_ids), 'run')} {words}.")
             st.button(
-                "Undo", icon=":material/undo:", key="runs undo", on_click=_do, args=(undo, run_ids, back)
-            )
+                "Undo", icon=":material/undo:", key="runs undo", on_click=_do,
+                args=(history, run_ids, _MOVES[words]),
+            )  # fmt: skip
             st.button(
                 "", icon=":material/close:", type="tertiary", key="runs moved away",
                 help="Dismiss", on_click=st.session_state.pop, args=(_DONE, None),

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from html import escape
 
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
-from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import STATE, bound, value
 from pages.widgets.runs.tables import figures, own_pace
 from pages.widgets.shared import figure, resources, table
-from pages.widgets.shared.messages import plain
+from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.table import Column
 
+MOST_TAG, MOST_NOTE = 200, 20_000
+"""Characters."""
+_FAILED = "runs marks failed"
 MOST = 12
 """Runs side by side; more do not fit a screen."""
 
@@ -34,7 +38,7 @@ def draw(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> N
     figure.tabs(
         {
             "Settings": partial(_settings, history, runs.head(MOST)),
-            "Tags and notes": partial(tags.draw, history, runs),
+            "Tags and notes": partial(_tags, history, runs),
             "Reproduce": partial(_reproduce, history, runs.head(MOST)),
         },
         STATE,
@@ -43,19 +47,18 @@ def draw(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> N
 
 def _figures(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> None:
     rows = table_of_runs.set_index("run_id").loc[runs["run_id"]].reset_index()
-    letters = {run: chr(ord("A") + place) for place, run in enumerate(rows["run_id"])}
-    names = ", ".join(
-        f"{letter} {name} at {commit}" for letter, name, commit in
-        zip(letters.values(), rows["run"], rows["commit"], strict=True)
-    )  # fmt: skip
+    letters = _letters(runs)
     if len(runs) == 2:
         st.markdown(f"**{plain(_speed(history, runs))}**")
-    st.caption(plain(names))
-    found = figures(rows)
+    names = zip(letters.values(), rows["run"], rows["commit"], strict=True)
+    st.caption(plain(", ".join(f"{letter} {name} at {commit}" for letter, name, commit in names)))
     columns = {name: Column(name, "") for name in letters.values()}
-    table.draw(
-        found, {"figure": Column("figure", left=True), **columns, "ratio": Column("B/A", "%.2f")}, "not known"
-    )
+    columns = {"figure": Column("figure", left=True), **columns, "ratio": Column("B/A", "%.2f")}
+    table.draw(figures(rows), columns, "not known")
+
+
+def _letters(runs: pd.DataFrame) -> dict[str, str]:
+    return {run: chr(ord("A") + place) for place, run in enumerate(runs["run_id"])}
 
 
 def _speed(history: History, runs: pd.DataFrame) -> str:
@@ -80,19 +83,22 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
     whole = alone or value("all")
     found = side_by_side(facts, run_ids, differing=not whole)
     every = facts[["section", "name"]].drop_duplicates()
-    letters = {run: chr(ord("A") + place) for place, run in enumerate(run_ids)}
     if not len(found):
         st.markdown(f"The {len(run_ids)} runs have the same settings and environment ({len(every)} values).")
         return
     words = f"{len(every)} values" if whole else f"{len(found)} of {len(every)} values differ"
     figure.head(f"{words}, as used.", sql=[sql], settings=found)
-    table.draw(found.rename(columns={} if alone else letters), missing="not known")
+    table.draw(found.rename(columns={} if alone else _letters(runs)), missing="not known")
 
 
 def _reproduce(history: History, runs: pd.DataFrame) -> None:
     for run_id in runs["run_id"]:
         record = history.record(run_id)
-        command = command_of(record, _images(history, run_id) if record.source == "dsocr" else [])
+        readings = history.tables(run_id).get("readings") if record.source == "dsocr" else None
+        rows = readings.select(["path", "page"]).to_pylist() if readings is not None else []
+        # The files that it read, in its order.
+        images = dict.fromkeys(row["path"] if has_value(row["path"]) else row["page"] for row in rows)
+        command = command_of(record, list(images))
         st.markdown(f"**{plain(run_id)}**, {moment(record.created)}")
         if command is None:
             st.markdown(f"Imported from {record.source}; no command recorded.")
@@ -103,16 +109,60 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
         st.html(f"<div class='dsocr-reasons'>{escape(checkout_words(record) + made_up)}</div>")
 
 
-def _images(history: History, run_id: str) -> list[str]:
-    """The files that a run read, in its order."""
-    readings = history.tables(run_id).get("readings")
-    if readings is None:
-        return []
-    rows = readings.select(["path", "page"]).to_pylist()
-    return list(dict.fromkeys(row["path"] if has_value(row["path"]) else row["page"] for row in rows))
+# --- tags and notes -------------------------------------------------------------------------------
 
 
-def take_rows(name: str, run_ids: list[str]) -> None:
-    """Choose the runs whose rows are selected in a table of them."""
-    rows = st.session_state[name]["selection"]["rows"]
-    address.put("runs", [run_ids[row] for row in rows if row < len(run_ids)])
+def _tags(history: History, runs: pd.DataFrame) -> None:
+    """The form, and for a single run what was noted before."""
+    run_ids = list(runs["run_id"])
+    common = sorted(set.intersection(*map(set, runs["tags"])))
+    note = runs["note"].iloc[0]
+    note = note if len(runs) == 1 and has_value(note) else ""
+    # A form of its own for each state of the runs: it shows what others wrote meanwhile.
+    state = f"{hash((*run_ids, *common, note)):x}"
+    with st.form(f"runs marks {state}", border=False):
+        words = "Tags" if len(runs) == 1 else f"Tags that all {len(runs)} runs have"
+        there = history.query("filter_values")[0]
+        options = sorted({*common, *there.loc[there["name"] == "tags", "value"]})
+        st.multiselect(
+            words, options, default=common, accept_new_options=True, key=f"runs tags {state}",
+            placeholder="choose or type",
+        )  # fmt: skip
+        if len(runs) == 1:
+            st.text_area("Note", value=note, max_chars=MOST_NOTE, key=f"runs note {state}")
+        st.form_submit_button(
+            "Save", type="primary", key=f"runs save {state}", on_click=_take,
+            args=(history, run_ids, common, note, state),
+        )  # fmt: skip
+    if failed := st.session_state.pop(_FAILED, None):
+        show_error(failed)
+    if len(runs) == 1 and has_value(first := runs["notes"].iloc[0]):
+        st.caption("Note that the run was made with")
+        st.code(first, language=None, wrap_lines=True)
+
+
+def _take(history: History, run_ids: list[str], tags: list[str], note: str, state: str) -> None:
+    """A callback: of what others wrote while this form was filled, the page has another form."""
+    text = st.session_state.get(f"runs note {state}", note)
+    try:
+        save(history, run_ids, tags, st.session_state[f"runs tags {state}"], None if text == note else text)
+    except DsocrError as error:
+        st.session_state[_FAILED] = str(error)
+
+
+def save(
+    history: History, run_ids: Sequence[str], before: Sequence[str], tags: Iterable[str], note: str | None
+) -> None:
+    """Write what differs from `before`; `note` None means as it was. Raises DsocrError."""
+    wanted = list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if long := next((tag for tag in wanted if len(tag) > MOST_TAG), None):
+        raise DsocrError(f"tag '{long[:40]}…' has {len(long)} characters; give at most {MOST_TAG}")
+    for run_id in run_ids:
+        for tag in wanted:
+            if tag not in before:
+                history.tag(run_id, tag)
+        for tag in before:
+            if tag not in wanted:
+                history.tag(run_id, tag, on=False)
+        if note is not None:
+            history.note(run_id, note)

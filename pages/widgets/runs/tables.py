@@ -9,12 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.labels import card_name, engine_name, has_value, model_name, setting, setting_names
 from dsocr_core.runs.statistics import Ratio
-from pages.widgets.shared.verdicts import VERDICTS
 
 PASSED = ("identical", "within_tolerance")
 FIGURES = {
@@ -44,7 +41,6 @@ class Listed:
 def listed(
     runs: pd.DataFrame,
     by: str,
-    verdicts: pd.DataFrame,
     pace: pd.DataFrame,
     against: Mapping[str, Ratio],
     baseline: str = "",
@@ -54,7 +50,7 @@ def listed(
     settings = [setting(run) for run in records]
     names = setting_names(settings)
     groups = [_group(by, run, names[each]) for run, each in zip(records, settings, strict=True)]
-    table = _runs(runs, verdicts, own_pace(pace), against).assign(group=groups)
+    table = _runs(runs, own_pace(pace), against).assign(group=groups)
     table["run"] = [names[each] for each in settings]
     return Listed(table, _groups(table), _fidelity(table, pace), baseline)
 
@@ -67,11 +63,8 @@ def _group(by: str, run: Mapping[str, Any], name: str) -> str:
     return f"{engine_name(run)} on {card_name(run)}" if by == "engine and card" else name
 
 
-def _runs(
-    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]
-) -> pd.DataFrame:
+def _runs(runs: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]) -> pd.DataFrame:
     paces = pace.set_index("run_id").reindex(runs["run_id"])
-    reviews = review_words(verdicts)
     changed = runs["git_dirty"].eq(True).fillna(False)  # it may not be known whether files were changed
     compared = runs["compared"].astype(float)
     passed = runs[list(PASSED)].astype(float).sum(axis=1)
@@ -87,7 +80,6 @@ def _runs(
             "x baseline": [speed(against.get(run_id)) for run_id in runs["run_id"]],
             "same text": (passed / compared.where(compared > 0)).to_numpy(),
             "compared": compared.to_numpy(),
-            "parity": [parity_words(run) for run in runs[["compared", *VERDICTS]].to_dict("records")],
             "pages": runs["pages"].astype("Int64"),
             "marks": [marks(run) for run in runs.to_dict("records")],
             "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
@@ -99,7 +91,6 @@ def _runs(
             "settings": runs["policy"],
             "failed": runs["failed"].astype("Int64"),
             "new tokens": runs["new_tokens"].astype("Int64"),
-            "verdicts": runs["run_id"].map(reviews),
             "busy": (runs["contended"] | runs["profiled"]).astype(bool),
         }
     )
@@ -160,26 +151,6 @@ def marks(run: Mapping[Any, Any]) -> str | None:
     return ", ".join([*found, *run["tags"]]) or None
 
 
-def parity_words(run: Mapping[Any, Any]) -> str | None:
-    """Count a run's pages by verdict: "12 identical, 2 within"; None where none was compared."""
-    if not has_value(run["compared"]):
-        return None
-    counts = {
-        words.words.split()[0]: int(run[verdict]) for verdict, words in VERDICTS.items() if run[verdict]
-    }
-    return ", ".join(f"{count} {words}" for words, count in counts.items()) or None
-
-
-def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
-    """`review.verdicts.verdict_counts` in words, by run: "12 pages: 8 same, 2 wrong"; one part a review."""
-    words: dict[str, str] = {}
-    for row in verdicts.to_dict("records"):
-        counted = ", ".join(f"{int(row[verdict])} {verdict}" for verdict in REVIEW_VERDICTS if row[verdict])
-        part = f"{plural(int(row['reviewed']), 'page')}: {counted}"
-        words[row["run_id"]] = f"{words[row['run_id']]}; {part}" if row["run_id"] in words else part
-    return words
-
-
 def figures(table: pd.DataFrame) -> pd.DataFrame:
     """Figures of chosen runs as rows, a column a run; of two runs B over A as well."""
     rows = {
@@ -192,8 +163,3 @@ def figures(table: pd.DataFrame) -> pd.DataFrame:
     if len(table) != 2:
         return found
     return found.assign(ratio=(found["B"] / found["A"]).where(found["figure"].isin(FIGURES)))
-
-
-def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
-    """Show what the history could not read, with the reasons."""
-    return pd.DataFrame({"entry": list(problems), "reason": list(problems.values())}, dtype="str")

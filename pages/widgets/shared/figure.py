@@ -1,4 +1,4 @@
-"""Parts of every view: tabs, the line over a chart or table with its menu, and charts."""
+"""Parts of every view: the page's name, tabs, the line over a chart or table with its menu, and charts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,27 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
+from pages.widgets.components import watch_page
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import csv_of
 from pages.widgets.shared.url_state import LinkedState
 
 _MOST_LINES = 12
 """Longer SQL scrolls."""
+
+
+NAMES = {
+    "compare": "Compare", "review": "Review", "timing": "Timing", "runs": "Runs", "flops": "FLOPs and bounds",
+}  # fmt: skip
+
+
+def heading(state: LinkedState) -> None:
+    """The page's name, and what its link asks for and is not there."""
+    with st.container(key="page"):
+        watch_page(f"{state.page} fields")
+    with st.container(horizontal=True, vertical_alignment="center", key="heading"):
+        st.html(f"<div class='dsocr-heading'><h1>{NAMES[state.page]}</h1></div>", width="content")
+    state.show_notes()
 
 
 def tabs(drawers: Mapping[str, Callable[[], None]], state: LinkedState, name: str = "tab") -> None:
@@ -27,6 +42,14 @@ def tabs(drawers: Mapping[str, Callable[[], None]], state: LinkedState, name: st
         if tab.open:
             with tab:
                 drawer()
+
+
+def opened(label: str, key: str, drawer: Callable[[], None], expanded: bool = False) -> None:
+    """A part that is drawn once it is opened."""
+    more = st.expander(label, expanded, key=key, on_change="rerun")
+    if more.open:
+        with more:
+            drawer()
 
 
 def head(

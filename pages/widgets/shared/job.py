@@ -1,6 +1,6 @@
-"""Work that takes its time, on a thread of its own: begun, cancelled, and over in one of three ways.
+"""Work that takes its time, on a thread of its own, and its panel on a page: how far it is, and Cancel.
 
-No Streamlit here: worker threads must not touch it, and a page only reads snapshots.
+The thread must not touch Streamlit; a page reads the job's plain attributes.
 """
 
 from __future__ import annotations
@@ -9,72 +9,56 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime import get_instance
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.error_log import unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.formatting import duration
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.streamlit_mends import rerun_fragment, rerun_page
 
-_WATCH_S, _MISSES = 0.4, 2
+_POLL_S = 0.4
+_MISSES = 2
 """A connection that is made anew at once costs nothing."""
 
-JobState = Literal["running", "done", "failed", "cancelled"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class JobView:
-    """A snapshot of a job; `done` is a share of the whole, 0 to 1."""
-
-    state: JobState
-    seconds: float
-    cancelling: bool
-    error: str = ""
-    words: str = ""
-    done: float = 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """At the speed so far; None while there is too little to tell."""
-        return self.seconds * (1 - self.done) / self.done if self.done > 0.05 else None
+J = TypeVar("J", bound="Job[Any]")
 
 
 class Job(Generic[T]):
-    """One piece of work. Pages call `view`, `cancel` and, once it is over, `result`.
+    """One piece of work; `about` is what it is of, `result` what it gave once it is done.
 
     The work is given the job: it looks at `token` for a wish to stop, tells how far it is with `say`, and may
-    raise Cancelled, and DsocrError for what a user can put right. `about` is what the work is of.
+    raise Cancelled, and DsocrError for what a user can put right.
     """
 
     _numbers = itertools.count(1)
 
-    def __init__(self, name: str, about: object, work: Callable[[Job[T]], T]) -> None:
-        self.number = next(self._numbers)
-        self.about, self.result = about, None
-        self.token = threading.Event()
-        self._name, self._work = f"{name} {self.number}", work
-        self._state: JobState = "running"
-        self._error, self._words, self._done = "", "loading", 0.0
-        self._lock = threading.Lock()
-        self._began = time.monotonic()
-        self._ended: float | None = None
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-
-    result: T | None
+    def __init__(self, name: str, about: object, work: Callable[[Any], T]) -> None:
+        self.number, self.about, self.token = next(self._numbers), about, threading.Event()
+        self.result: T | None = None
+        self.state: Literal["running", "done", "failed", "cancelled"] = "running"
+        self.error, self.words, self.done = "", "loading", 0.0
+        """Why it failed; what it is at; its share of the whole, 0 to 1."""
+        self._work = work
+        self._began, self._ended = time.monotonic(), 0.0
+        self._thread = threading.Thread(target=self._run, name=f"{name} {self.number}", daemon=True)
 
     def start(self, wanted: Callable[[], bool] | None = None) -> None:
         """Begin; once `wanted` says no, twice in a row, the work is cancelled (its tab was closed)."""
         self._thread.start()
         if wanted is not None:
-            watch = threading.Thread(
-                target=self._watch, args=(wanted,), name=f"{self._name} watch", daemon=True
-            )
-            watch.start()
+            threading.Thread(target=self._watch, args=(wanted,), name="job watch", daemon=True).start()
 
     def _watch(self, wanted: Callable[[], bool]) -> None:
         missed = 0
         while self.running and missed < _MISSES:
-            self._thread.join(_WATCH_S)
+            self.join(_POLL_S)
             missed = 0 if wanted() else missed + 1
         if self.running:
             self.cancel()
@@ -88,36 +72,77 @@ class Job(Generic[T]):
 
     @property
     def running(self) -> bool:
-        return self._state == "running"
+        return self.state == "running"
+
+    @property
+    def cancelling(self) -> bool:
+        return self.token.is_set() and self.running
+
+    @property
+    def took_ms(self) -> float:
+        """The time so far, or in all."""
+        return 1000 * ((self._ended or time.monotonic()) - self._began)
 
     def say(self, words: str, done: float | None = None) -> None:
         """Tell a page what the work is at, and how far it is."""
-        with self._lock:
-            self._words = words
-            self._done = self._done if done is None else min(max(done, 0.0), 1.0)
+        self.words = words
+        self.done = self.done if done is None else min(max(done, 0.0), 1.0)
 
     def wait_for(self, holder: str) -> None:
         """Tell a page who holds the device."""
         self.say(f"waiting for {holder}")
 
-    def view(self) -> JobView:
-        """A snapshot, safe from any thread."""
-        with self._lock:
-            cancelling = self.token.is_set() and self.running
-            seconds = (self._ended or time.monotonic()) - self._began
-            return JobView(self._state, seconds, cancelling, self._error, self._words, self._done)
-
     def _run(self) -> None:
-        state: JobState = "failed"
-        error = ""
         try:
-            self.result, state = self._work(self), "done"
+            self.result = self._work(self)
+            state: Literal["done", "failed", "cancelled"] = "done"
         except Cancelled:
             state = "cancelled"
         except DsocrError as problem:
-            error = str(problem)
+            state, self.error = "failed", str(problem)
         except Exception as problem:  # noqa: BLE001 - a thread has nobody above it who would hear
-            error = unforeseen(problem, self._name)
-        with self._lock:
-            self._ended = time.monotonic()
-            self._state, self._error = state, error
+            state, self.error = "failed", unforeseen(problem, self._thread.name)
+        self._ended = time.monotonic()
+        self.state = state
+
+
+# --- on a page ------------------------------------------------------------------------------------
+
+
+def panel(job: J, key: str, draw: Callable[[J, DeltaGenerator], None] | None = None) -> None:
+    """Show a job until it is over, then run the page again; `draw` shows it beside its Cancel, and below."""
+    st.fragment(_panel, run_every=_POLL_S)(job, key, draw or _bar)
+
+
+def _panel(job: J, key: str, draw: Callable[[J, DeltaGenerator], None]) -> None:
+    if not job.running:
+        rerun_page()
+    with st.container(border=True, gap="xsmall", key=key):
+        left, right = st.columns([6, 1], vertical_alignment="center")
+        if right.button("Cancel", key=f"{key} cancel", width="stretch", disabled=job.cancelling):
+            job.cancel()
+            rerun_fragment()
+        draw(job, left)
+
+
+def _bar(job: Job[Any], place: DeltaGenerator) -> None:
+    rest = f", about {duration(job.took_ms * (1 / job.done - 1))} left" if job.done > 0.05 else ""
+    words = "Cancelling" if job.cancelling else job.words
+    place.progress(job.done, text=plain(f"{words}, {duration(job.took_ms)}{rest}"))
+
+
+def show_end(job: Job[Any], cancelled: str) -> None:
+    """Show why a job that is over has no result, where it has none."""
+    if job.error:
+        show_error(job.error)
+    elif job.state == "cancelled":
+        st.caption(f"Cancelled: {cancelled}.")
+
+
+def tab_watch() -> Callable[[], bool]:
+    """Make what says, from any thread, whether the browser tab that is drawn now is still open."""
+    context = get_script_run_ctx()
+    if context is None:
+        return lambda: True
+    runtime, session = get_instance(), context.session_id
+    return lambda: bool(runtime.is_active_session(session))

@@ -1,15 +1,18 @@
-"""Names of sides and backends on every page, and cells in words, never markup."""
+"""Names of sides, backends and stages on every page, verdicts, and the answer that opens a page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
+from dsocr_core.models.family import inside_prefill, stage_colours
+from dsocr_core.reading.parity_records import VERDICT_WORDS, Verdict
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, Side
-from dsocr_core.runs.labels import short
+from dsocr_core.runs.labels import VISION, short
 from dsocr_core.settings import Settings
-
-# --- sides and backends ---------------------------------------------------------------------------
+from pages.widgets.shared.plots import NEUTRAL
 
 _BACKENDS = {"eager": "eager, ours", "fast": "fast, ours", VENDOR: "vendor, published code"}
 
@@ -17,11 +20,6 @@ _BACKENDS = {"eager": "eager, ours", "fast": "fast, ours", VENDOR: "vendor, publ
 def backend_words(backend: BackendName) -> str:
     """A backend by its name and whose it is: "eager, ours"; another's by its name alone."""
     return _BACKENDS.get(backend) or short(backend, 40)
-
-
-def first_of_ours(backends: Sequence[BackendName]) -> BackendName:
-    """Choose what a page begins with: one of our engines where there is one, else the first."""
-    return next((backend for backend in backends if backend != VENDOR), backends[0])
 
 
 def side_letter(side: Side) -> str:
@@ -39,9 +37,59 @@ def side_labels(settings: Settings) -> dict[Side, str]:
     return {side: side_label(side, settings.backend(side)) for side in SIDES}
 
 
-# --- cells ----------------------------------------------------------------------------------------
-
-
 def mark(text: str, most: int = 60) -> str:
     """Text for a chart, which reads HTML: shortened and escaped."""
     return escape(short(text, most))
+
+
+# --- stages ---------------------------------------------------------------------------------------
+
+
+def colour(stage: str) -> str:
+    return "#3F8FC4" if stage == VISION else stage_colours().get(stage, NEUTRAL)
+
+
+def stage_name(stage: str) -> str:
+    """A stage's name with the one that it lies in."""
+    return f"prefill › {stage}" if stage in (VISION, *inside_prefill()) else short(stage, 40)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+Tone = Literal["identical", "within", "differs", "none"]
+"""A colour of the style sheet: green only for identical, amber, red, grey."""
+Fact = tuple[str, str]
+"""Name and value; the name may be empty."""
+
+
+@dataclass(frozen=True)
+class VerdictWords:
+    """`words` say the verdict in a sentence; `icon` is a sign that needs no colour."""
+
+    words: str
+    tone: Tone
+    icon: str
+
+
+VERDICTS: dict[Verdict, VerdictWords] = {
+    "identical": VerdictWords(VERDICT_WORDS["identical"], "identical", "="),
+    "within_tolerance": VerdictWords(VERDICT_WORDS["within_tolerance"], "within", "≈"),
+    "differs": VerdictWords(VERDICT_WORDS["differs"], "differs", "≠"),
+    "not_comparable": VerdictWords(VERDICT_WORDS["not_comparable"], "none", "?"),
+}
+
+
+def verdict_html(verdict: Verdict, sentence: str, facts: Sequence[Fact] = (), note: str = "") -> str:
+    """The answer of a page that was compared."""
+    words = VERDICTS[verdict]
+    return answer_html(f"{words.icon} {words.words.upper()}", words.tone, sentence, facts, note)
+
+
+def answer_html(word: str, tone: Tone, sentence: str, facts: Sequence[Fact] = (), note: str = "") -> str:
+    """A word with its colour and a sentence, under them the figures; all texts are escaped."""
+    figures = [f"{escape(name)} <b>{escape(value)}</b>" if name else escape(value) for name, value in facts]
+    line = "".join(f"<span class='dsocr-fact'>{each}</span>" for each in [*figures, escape(note)] if each)
+    return (
+        f"<div class='dsocr-answer'><span class='dsocr-word dsocr-{tone}'>{escape(word)}</span>"
+        f"<p>{escape(sentence)}</p></div><div class='dsocr-strip dsocr-figures'>{line}</div>"
+    )

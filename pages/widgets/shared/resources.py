@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-import time
 from argparse import ArgumentError
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -33,20 +32,12 @@ if TYPE_CHECKING:
     from dsocr_core.runs.history import History
 
 T = TypeVar("T")
-_VIEW_SIDE = 2400
+_VIEW_SIDE, _THUMBNAIL_SIDE = 2400, 160
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
-_THUMBNAIL_SIDE = 160
-_SAID_EVERY_S = 0.5
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An encoded picture of a page and the page's own size in pixels."""
-
-    content: bytes
-    mime: str
-    width: int
-    height: int
+_SAID_EVERY = 50
+"""Pages."""
+EXAMPLES = "examples"
+"""Key of the switch that hides the runs that come with the project, on every page of a tab."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -66,14 +57,18 @@ def shipped(key: str, _settings: Settings, _request: OcrRequest) -> Comparison |
     return ResultCache(_settings, SHIPPED_RESULTS).find(_request)
 
 
+# --- the history, and what is made of it --------------------------------------------------------------
+
+
 def history() -> History:
     """All recorded runs, for all browser tabs; the caller brings it up to date. Raises DsocrError.
 
     Where the settings record none, those of the usual storage. With the runs that come with the project,
-    unless this tab hides them.
+    unless this tab hides them; threads that belong to no tab see them.
     """
     settings = base_settings()
-    return _history(history_location(settings if settings.history else Settings()), examples_shown())
+    hidden = get_script_run_ctx(suppress_warning=True) and not st.session_state.get(EXAMPLES, True)
+    return _history(history_location(settings if settings.history else Settings()), not hidden)
 
 
 @st.cache_resource(show_spinner="Loading the history")
@@ -83,52 +78,29 @@ def _history(location: str, examples: bool) -> History:
     return History(location, *([SEED_LOCATION] if examples else []))
 
 
-EXAMPLES = "examples"
-"""Key of the switch that hides the runs that come with the project, on every page of a tab."""
-
-
-def examples_shown() -> bool:
-    """Threads that belong to no tab see them."""
-    return get_script_run_ctx(suppress_warning=True) is None or bool(st.session_state.get(EXAMPLES, True))
-
-
 def review(key: str) -> Review:
     """The review that `key` names, for all browser tabs, until a file of its runs changes.
 
     Raises DsocrError, also when a run of it is gone or damaged by now.
     """
     from dsocr_core.review.keys import parse_key
-
-    past, (run_a, run_b, *_) = history(), parse_key(key)
-    state = (past, past.version(run_a), past.version(run_b or run_a))
-    return held("review", state, key, lambda: _opened_review(past, key), most=4)
-
-
-def _opened_review(past: History, key: str) -> Review:
-    """Open a review and say how far it is, which is also when Stop, or leaving the page, may end it."""
-    from dsocr_core.review.keys import parse_key
     from dsocr_core.review.review import open_review
 
-    bar, last = st.progress(0.0, "Opening the review"), time.monotonic()
+    past, (run_a, run_b, backend_a, backend_b) = history(), parse_key(key)
 
-    def watch(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > _SAID_EVERY_S:
-            last = time.monotonic()
-            bar.progress(done / total, f"Opening the review: {done:,} of {plural(total, 'page')}")
+    def opened() -> Review:
+        bar = st.progress(0.0, "Opening the review")
 
-    try:
-        return open_review(past, *parse_key(key), watch=watch)
-    finally:
-        bar.empty()
+        def watch(done: int, total: int) -> None:
+            if done % _SAID_EVERY == 0:  # also when Stop, or leaving the page, may end it
+                bar.progress(done / total, f"Opening the review: {done:,} of {plural(total, 'page')}")
 
+        try:
+            return open_review(past, run_a, run_b, backend_a, backend_b, watch=watch)
+        finally:
+            bar.empty()
 
-def _changed_ns(path: Path) -> int:
-    """Say when the file last changed. Raises DsocrError when it is not there."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError as error:
-        raise DsocrError(f"{path.name}: cannot be read ({error.strerror})") from error
+    return held("review", (past, past.version(run_a), past.version(run_b or run_a)), key, opened, most=4)
 
 
 def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: int = 8) -> T:
@@ -151,6 +123,17 @@ def _answers() -> dict[str, dict[Hashable, Any]]:
     return {}
 
 
+def soon(of: Hashable, make: Callable[[], T]) -> Future[T]:
+    """Have something made beside the pages, once for all browser tabs; the newest thousand stay."""
+    return held("soon", None, of, lambda: prefetcher().submit(make), most=1000)
+
+
+@st.cache_resource(show_spinner=False)
+def prefetcher() -> Executor:
+    """Makes ready what will be asked for next, beside the pages."""
+    return ThreadPoolExecutor(1, "prefetch")
+
+
 @st.cache_resource(show_spinner=False)
 def warm_up() -> None:
     """Import, once the first page is drawn, what the next ones need: charts, tables, the history."""
@@ -164,16 +147,7 @@ def warm_up() -> None:
         threading.Thread(target=load, name="warm up", daemon=True).start()
 
 
-@st.cache_resource(show_spinner=False)
-def prefetcher() -> Executor:
-    """Makes ready what will be asked for next, beside the pages."""
-    return ThreadPoolExecutor(1, "prefetch")
-
-
-@st.cache_resource(show_spinner=False)
-def soon_made() -> tuple[Executor, dict[Hashable, Future[Any]]]:
-    """Things that `soon.made` has had made, and the worker that makes them."""
-    return ThreadPoolExecutor(1, "soon"), {}
+# --- settings -------------------------------------------------------------------------------------
 
 
 def base_settings() -> Settings:
@@ -200,20 +174,44 @@ def _read_settings(file: str, changed_ns: int) -> Settings:
     return Settings(**{name: values[name] for name in Settings.__dataclass_fields__})
 
 
+def _changed_ns(path: Path) -> int:
+    """Say when the file last changed. Raises DsocrError when it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise DsocrError(f"{path.name}: cannot be read ({error.strerror})") from error
+
+
 def allowed_roots() -> tuple[Path, ...]:
     """Folders that paths typed into the app may lie in: the project, and DSOCR_ROOTS (like PATH)."""
     extra = [Path(root) for root in os.environ.get("DSOCR_ROOTS", "").split(os.pathsep) if root.strip()]
     return (PROJECT_ROOT, *extra)
 
 
+# --- pictures -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A page or a part of it as JPEG, and the page's own size in pixels."""
+
+    content: bytes
+    width: int
+    height: int
+
+
+def encoded(picture: Image.Image, side: int, quality: int) -> Picture:
+    """The picture, its longest side at most `side`."""
+    width, height = picture.size
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=quality, subsampling=0)
+    return Picture(buffer.getvalue(), width, height)
+
+
 @st.cache_data(max_entries=48, show_spinner=False)
 def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: int) -> Picture:
-    page = documents.load_image(Path(path), max_pixels)
-    width, height = page.size
-    page.thumbnail((side, side), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    page.save(buffer, "JPEG", quality=quality, subsampling=0)
-    return Picture(buffer.getvalue(), "image/jpeg", width, height)
+    return encoded(documents.load_image(Path(path), max_pixels), side, quality)
 
 
 def page_picture(path: Path, max_pixels: int) -> Picture:
@@ -227,10 +225,7 @@ def thumbnail(path: Path) -> Picture:
 
 
 def empty_sheet() -> Picture:
-    """An empty page."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), "white").save(buffer, "PNG")
-    return Picture(buffer.getvalue(), "image/png", 8, 8)
+    return encoded(Image.new("RGB", (8, 8), "white"), 8, 80)
 
 
 def picture_url(picture: Picture, slot: str) -> str:
@@ -239,4 +234,4 @@ def picture_url(picture: Picture, slot: str) -> str:
     The server holds the bytes once, by content; a browser fetches each address once. `slot` names
     the spot on the page, so that a picture replaced there is forgotten.
     """
-    return get_instance().media_file_mgr.add(picture.content, picture.mime, f"dsocr.{slot}")
+    return get_instance().media_file_mgr.add(picture.content, "image/jpeg", f"dsocr.{slot}")

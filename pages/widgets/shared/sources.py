@@ -6,7 +6,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,8 +40,6 @@ class PageList:
     pages: Sequence[documents.Page] = ()
     name: str = ""
     """The file or folder, as it was typed or is stored."""
-    stored: Path | None = None
-    """An upload, whose errors know it by its name alone."""
     in_one_prompt: bool = False
 
     def position(self, key: str) -> int:
@@ -50,36 +48,27 @@ class PageList:
 
     def take(self, index: int) -> PageSource:
         """Raises DsocrError."""
-        with named(self.stored) if self.stored else nullcontext():
-            page = self.pages[index]
+        page = self.pages[index]
         return PageSource(self.keys[index], page.source, page.path, page.more)
 
     def together(self) -> PageList:
         """The same with all pages of a document in one prompt."""
         assert isinstance(self.pages, documents.Pages)
-        found = _listed(self.pages.together(sys.maxsize))
-        return replace(found, name=self.name, stored=self.stored, in_one_prompt=True)
+        return replace(_listed(self.pages.together(sys.maxsize)), name=self.name, in_one_prompt=True)
 
     def only(self, numbers: str) -> PageList:
         """Those of a list of numbers and ranges like 1-3,7, counted from 1. Raises DsocrError."""
         assert isinstance(self.pages, documents.Pages)
         chosen = documents.parse_pages(numbers, len(self.keys))
-        found = _listed(self.pages.only({self.keys[number - 1] for number in chosen}))
-        return replace(found, name=self.name, stored=self.stored)
+        return replace(_listed(self.pages.only({self.keys[number - 1] for number in chosen})), name=self.name)
 
 
 def samples(folder: Path | None = None) -> PageList:
     """The pages that come with the project, by name."""
-    folder = folder or SAMPLES
-    if not folder.is_dir():
-        return PageList()
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in documents.IMAGE_SUFFIXES)
+    files = sorted(
+        path for path in (folder or SAMPLES).glob("*") if path.suffix.lower() in documents.IMAGE_SUFFIXES
+    )
     return PageList(tuple(file.stem for file in files), [documents.Page(file, file.name) for file in files])
-
-
-def pages_of(*paths: Path) -> PageList:
-    """The pages of images, PDFs and folders of both. Raises DsocrError."""
-    return _listed(documents.expand(paths, work_directory=RENDERED))
 
 
 def _listed(pages: documents.Pages) -> PageList:
@@ -114,22 +103,16 @@ def is_stored(path: Path) -> bool:
     return path.is_relative_to(UPLOADS) or path.is_relative_to(RENDERED)
 
 
-def upload_pages(stored: Path) -> PageList:
-    """The pages of a stored upload, whose errors know it by its name alone. Raises DsocrError."""
-    with named(stored):
-        return replace(pages_of(stored), stored=stored)
-
-
 @contextmanager
-def named(path: Path, name: str = "") -> Iterator[None]:
-    """Say what goes wrong with a stored file by the name that its reader knows, or its own."""
+def own_names(path: Path | None = None, name: str = "") -> Iterator[None]:
+    """Say what goes wrong with a stored file by the name that its reader knows: `name` at that path."""
     try:
         yield
     except DsocrError as error:
-        text = str(error).replace(str(path), name or path.name)
-        for folder in (UPLOADS, RENDERED):
-            text = text.replace(f"{folder}/", "")
-        raise DsocrError(text) from error
+        text = str(error)
+        if path is not None and is_stored(path):
+            text = text.replace(str(path), name)
+        raise DsocrError(re.sub(rf"({UPLOADS}/[0-9a-f]{{16}}|{RENDERED})/", "", text)) from error
 
 
 def _forget_oldest(folder: Path) -> None:
@@ -147,17 +130,18 @@ def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
     What was uploaded can be opened again wherever it is stored.
     """
     path = typed_path(text, roots, (UPLOADS, RENDERED))
-    if not path.is_dir():
-        return upload_pages(path) if is_stored(path) else pages_of(path)
-    readable = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
-    try:
-        files = [file for file in path.iterdir() if file.suffix.lower() in readable and file.is_file()]
-    except OSError as error:
-        raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
-    inside = [file for file in files if _inside(file.resolve(), roots)]
-    if not inside:
-        raise DsocrError(f"{path}: no images or PDFs in this folder; give one that has some")
-    return pages_of(*sorted(inside, key=lambda file: documents.natural_key(file.name)))
+    files = [path]
+    if path.is_dir():
+        readable = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
+        try:
+            files = [file for file in path.iterdir() if file.suffix.lower() in readable and file.is_file()]
+        except OSError as error:
+            raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
+        files = [file for file in files if _inside(file.resolve(), roots)]
+        if not files:
+            raise DsocrError(f"{path}: no images or PDFs in this folder; give one that has some")
+        files.sort(key=lambda file: documents.natural_key(file.name))
+    return replace(_listed(documents.expand(files, work_directory=RENDERED)), name=text)
 
 
 def _inside(path: Path, roots: tuple[Path, ...]) -> bool:

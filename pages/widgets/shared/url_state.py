@@ -185,7 +185,7 @@ class LinkedState:
         It stays bare while the page shows what it chose by itself: so that one can go back from it.
         """
         values = {name: self.value(name) for name, of in self.parameters.items() if of.linked}
-        standard = {name: self.parameters[name].default for name in values} | (standard or {})
+        standard = {name: self.parameters[name].default for name in values} | {**(standard or {})}
         wanted = {
             name: self.parameters[name].write(each) for name, each in values.items()
             if each != standard[name]

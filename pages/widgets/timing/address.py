@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pages.widgets.shared import run_filters
+from pages.widgets.shared import shown_runs
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Changes", "Kernels")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS, widget=False),
     # which runs are offered
-    **run_filters.PARAMETERS,
+    **shown_runs.PARAMETERS,
     "profiled": Parameter(False),
     "contended": Parameter(False),
     # Changes: two commits on a card, a series of runs, and two runs with their backends side by side

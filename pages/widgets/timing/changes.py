@@ -8,8 +8,8 @@ import streamlit as st
 from dsocr_core.base.formatting import plural, speed_ratio
 from dsocr_core.runs.regressions import LOOK_MS, LOOK_RATIO, Changes, changes, sentence
 from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, pair
 from pages.widgets.timing.address import STATE, bound, open_pair, value
@@ -27,52 +27,42 @@ _SAID = {"slower": "confirmed: ", "faster": "confirmed: ", "look": "to look at: 
 
 
 def draw(chosen: RunSelection) -> None:
-    """One sentence, the rates over commits, the changed rows, two runs side by side, stages by run."""
+    """One sentence, the changed rows, the rates over commits, two runs side by side, stages by run."""
     history, contended = chosen.history, bool(value("contended"))
     found = resources.held(
         "timing changes", history.state_of_runs, (tuple(chosen.runs["run_id"]), contended),
         lambda: changes(history, chosen.runs, contended=contended),
     )  # fmt: skip
-    newest = found.rows.assign(since=[chosen.facts[run]["created"] for run in found.rows["b"]])
-    newest = newest.assign(slower=newest["kind"] == "slower")
-    newest = newest.sort_values(["slower", "since"], ascending=False, kind="stable")
-    pairs = list(dict.fromkeys(zip(newest["commits"], newest["card"], strict=True)))
-    names = [_name(*each) for each in pairs]
+    # Pairs of commits: first those with a slowdown, then the newest.
+    order = found.rows.assign(
+        since=[chosen.facts[run]["created"] for run in found.rows["b"]],
+        slower=found.rows["kind"] == "slower", pair=found.rows["commits"] + " on " + found.rows["card"],
+    ).sort_values(["slower", "since"], ascending=False, kind="stable")  # fmt: skip
+    pairs = order.drop_duplicates("pair")
+    names = pairs["pair"].tolist()
     STATE.settle("commits", names, next(iter(names), ""))
     STATE.settle("series", {*found.series["name"]})
-    if pairs:
-        _pair_of_commits(found, pairs)
+    if names:
+        one = pairs.iloc[names.index(value("commits"))]
+        rows = found.rows[(found.rows["commits"] == one["commits"]) & (found.rows["card"] == one["card"])]
+        left, right = st.columns([5, 2], vertical_alignment="center")
+        left.markdown(f"**{plain(sentence(rows, one['commits'], one['card']))}**")
+        right.selectbox("Commits", names, label_visibility="collapsed", **bound("commits"))
+        _rows(rows)
     else:
         st.markdown(
             "No workload was timed at two commits under one setting. Record a bench of each: "
             "`dsocr gate --baseline HEAD~1`, or `dsocr bench --save` before and after a change."
         )
-        st.caption(chosen.left_out_words)
+    if words := chosen.left_out_words:
+        st.caption(words)
     if len(found.series):
-        _rates(found)
-    if pairs:
-        _rows(found, chosen)
+        figure.opened("Rates over commits", "timing rates", lambda: _rates(found))
     pair.draw(chosen)
     if len(found.series):
-        _stages(chosen, found)
-
-
-def _name(commits: str, card: str) -> str:
-    return f"{commits} on {card}"
-
-
-def _pair_of_commits(found: Changes, pairs: list[tuple[str, str]]) -> None:
-    """The sentence about the chosen two commits: first those with a slowdown, then the newest."""
-    names = [_name(*each) for each in pairs]
-    rows = found.rows[_mine(found.rows)]
-    left, right = st.columns([5, 2], vertical_alignment="center")
-    commits, card = pairs[names.index(value("commits"))]
-    left.markdown(f"**{plain(sentence(rows, commits, card))}**")
-    right.selectbox("Commits", names, **bound("commits"), label_visibility="collapsed")
-
-
-def _mine(rows: pd.DataFrame) -> pd.Series:
-    return (rows["commits"] + " on " + rows["card"]) == value("commits")
+        figure.opened(
+            "Stages of each run", "timing stages", lambda: _stages(chosen, found), bool(value("series"))
+        )
 
 
 def _rates(found: Changes) -> None:
@@ -82,60 +72,51 @@ def _rates(found: Changes) -> None:
     figure.plot(charts.rates(series, marks), "rates", words)
 
 
-def _rows(found: Changes, chosen: RunSelection) -> None:
-    rows = found.rows[_mine(found.rows)]
+def _rows(rows: pd.DataFrame) -> None:
     changed, rest = rows[rows["kind"] != "unchanged"], rows[rows["kind"] == "unchanged"]
     if len(changed):
         _table(changed, "timing changed")
     if len(rest):
         few = int((rest["verdict"] == "inconclusive").sum())
-        words = f"{len(rest)} unchanged or too few runs"
-        with st.expander(words):
+        with st.expander(f"{len(rest)} unchanged or too few runs"):
             st.caption(
                 f"{plural(few, 'row')} without an interval: record several runs a commit. What is to look at "
                 f"is at least {LOOK_RATIO:g}x and {LOOK_MS:g} ms slower."
             )
             _table(rest, "timing unchanged")
-    if words := chosen.left_out_words:
-        st.caption(words)
 
 
 def _table(rows: pd.DataFrame, name: str) -> None:
     shown = rows.assign(
         of=[
-            f"{row.name.replace(f' on {row.card}', '')} · {stage_name(row.stage)}"
-            for row in rows[["name", "card", "stage"]].itertuples(index=False)
+            f"{name.replace(f' on {card}', '')} · {stage_name(stage)}"
+            for name, card, stage in zip(rows["name"], rows["card"], rows["stage"], strict=True)
         ],
         change=[speed_ratio(row.median_b, row.median_b / row.times) for row in rows.itertuples()],
         said=rows["kind"].map(_SAID) + rows["evidence"],
     )
-    table.draw(
-        shown, _COLUMNS, "–", key=name, selection_mode="single-row", on_select=lambda: _open(name, rows)
-    )
 
+    def opened() -> None:
+        for place in st.session_state[name]["selection"]["rows"]:
+            row = rows.iloc[place]
+            open_pair((row["a"], row["backend"]), (row["b"], row["backend"]))
 
-def _open(name: str, rows: pd.DataFrame) -> None:
-    """A callback: the chosen row's two runs side by side."""
-    for place in st.session_state[name]["selection"]["rows"]:
-        row = rows.iloc[place]
-        open_pair((row["a"], row["backend"]), (row["b"], row["backend"]))
+    table.draw(shown, _COLUMNS, "–", key=name, selection_mode="single-row", on_select=opened)
 
 
 def _stages(chosen: RunSelection, found: Changes) -> None:
     """Stage medians of one series' runs: runs of another setting, or read together, are in another."""
     runs_of = found.series.groupby("name")["run_ids"].agg(lambda of: sum(map(len, of)))
     names = list(runs_of.sort_values(ascending=False, kind="stable").index)
-    with st.expander("Stages of each run", expanded=bool(value("series")), key="timing stages"):
-        st.selectbox("Series", ["", *names], **bound("series"), format_func=_series_words)
-        if value("series"):
-            _stages_of(chosen, found.series[found.series["name"] == value("series")])
-
-
-def _series_words(name: str) -> str:
-    return name or "Choose runs of one setting"
-
-
-def _stages_of(chosen: RunSelection, series: pd.DataFrame) -> None:
+    name = st.selectbox(
+        "Series",
+        ["", *names],
+        format_func=lambda name: name or "Choose runs of one setting",
+        **bound("series"),
+    )
+    if not name:
+        return
+    series = found.series[found.series["name"] == name]
     commits = {run: row.commit for row in series.itertuples() for run in reversed(row.run_ids)}
     runs = list(commits)[-charts.MOST_COMMITS :]
     summary, sql = chosen.history.query("stage_summary", run_ids=runs)

@@ -15,8 +15,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.kernels import kernel_names
 from dsocr_core.runs.labels import VISION, has_value, in_order
 from pages.widgets.shared import plots
-from pages.widgets.shared.labels import mark
-from pages.widgets.shared.stages import colour, stage_name
+from pages.widgets.shared.labels import colour, mark, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -41,20 +40,17 @@ def drawn(series: pd.DataFrame, marks: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
     """The series that are drawn, those of several commits and the newest first; and what is not, in words."""
     of = series.groupby("workload")["since"].agg(["size", "max"])
     of = of.assign(several=of["size"] > 1).sort_values(["several", "max", "size"], ascending=False)
-    kept = of.index[of["several"]][:MOST_SERIES] if of["several"].any() else of.index[:MOST_SERIES]
+    kept = (of.index[of["several"]] if of["several"].any() else of.index)[:MOST_SERIES]
     shown = series[series["workload"].isin(kept)]
     commits = list(shown.sort_values("since")["commit"].drop_duplicates())
-    newest = shown["commit"].isin(commits[-MOST_COMMITS:])
     words = f" {plural(len(of) - len(kept), 'series', 'series')} not drawn." if len(of) > len(kept) else ""
     if len(commits) > MOST_COMMITS:
         words += f" The newest {MOST_COMMITS} of {len(commits):,} commits."
-    there = set(zip(shown.loc[newest, "workload"], shown.loc[newest, "position"], strict=True))
-    seen = [each in there for each in zip(marks["workload"], marks["position"], strict=True)]
-    visible = marks[pd.Series(seen, marks.index, dtype=bool)]
-    size = (visible["after"].astype(float) / visible["before"].astype(float)).map(
-        lambda ratio: abs(log10(ratio))
-    )
-    return shown[newest], visible.loc[size.nlargest(_MOST_MARKS).index].sort_index(), words
+    shown = shown[shown["commit"].isin(commits[-MOST_COMMITS:])]
+    there = {*zip(shown["workload"], shown["position"], strict=True)}
+    visible = [each for each in marks.to_dict("records") if (each["workload"], each["position"]) in there]
+    visible.sort(key=lambda each: -abs(log10(each["after"] / each["before"])))
+    return shown, pd.DataFrame(visible[:_MOST_MARKS], columns=marks.columns), words
 
 
 def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
@@ -62,51 +58,47 @@ def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
     commits = list(series.sort_values("since")["commit"].drop_duplicates())
     cards = {name.partition(" on ")[2].partition(",")[0] for name in series["name"]}
     card = f" on {cards.pop()}" if len(cards) == 1 else ""  # said once, at the axis
-    at = {commit: place for place, commit in enumerate(commits)}
-    traces, annotations = [], []
+    traces: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
     for place, (workload, part) in enumerate(series.groupby("workload", sort=False)):
-        shade, name = _SERIES[place % len(_SERIES)], part["name"].iloc[0].replace(card, "", 1)
-        rows = part.sort_values("position")
-        x = {row.position: at[row.commit] for row in rows.itertuples()}
-        rate = dict(zip(rows["position"], rows["pages_per_s"], strict=True))
+        shade, rows = _SERIES[place % len(_SERIES)], part.sort_values("position")
+        at = {
+            row.position: (commits.index(row.commit), row.pages_per_s) for row in rows.itertuples()
+        }  # fmt: skip
+        words = [
+            f"{row.commit}: {amount(row.pages_per_s, 'pages/s')}, {plural(len(row.run_ids), 'run')}"
+            for row in rows.itertuples()
+        ]
+        name, symbol = mark(rows["name"].iloc[0].replace(card, "", 1)), _SYMBOLS[place % len(_SYMBOLS)]
         traces.append(
-            {
-                "type": "scatter", "mode": "lines+markers", "name": mark(name),
-                "x": list(x.values()), "y": list(rate.values()), "line": {"color": shade, "width": 2},
-                "marker": {"size": 8, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
-                "text": [
-                    f"{row.commit}: {amount(row.pages_per_s, 'pages/s')}, {plural(len(row.run_ids), 'run')}"
-                    for row in rows.itertuples()
-                ],
-                "hovertemplate": "%{text}<extra>%{fullData.name}</extra>", "showlegend": True,
-            }
+            plots.points(
+                name, [x for x, _ in at.values()], [rate for _, rate in at.values()],
+                {"size": 8, "symbol": symbol}, words, mode="lines+markers", line={"color": shade, "width": 2},
+                hovertemplate="%{text}<extra>%{fullData.name}</extra>",
+            )
         )  # fmt: skip
         for change in marks[marks["workload"] == workload].to_dict("records"):
             before, after = change["before"], change["after"]
-            sign, side = ("▲", 12) if after > before else ("▼", -12)
-            annotations.append(
+            x, rate = at[change["position"]]
+            up, y = after > before, log10(rate)  # as an annotation on a logarithmic axis has it
+            times = significant(max(before, after) / min(before, after))
+            crowded = any(note["x"] == x and abs(note["y"] - y) < _NEAR for note in notes)
+            notes.append(
                 {
-                    "x": x[change["position"]], "y": rate[change["position"]], "yshift": side,
-                    "text": f"<b>{sign} {significant(max(before, after) / min(before, after))}x</b>",
+                    "x": x, "y": y, "yshift": -14 if crowded else 12 if up else -12,
+                    "text": f"<b>{'▲' if up else '▼'} {times}x</b>",
                     "hovertext": f"{speed_ratio(before, after)}, {change['words']}",
                     "showarrow": False, "font": {"size": 11, "color": shade},
                 }
             )  # fmt: skip
-    placed: list[tuple[int, float]] = []
-    for note in annotations:
-        note["y"] = log10(note["y"])  # as an annotation on a logarithmic axis has it
-        if any(x == note["x"] and abs(y - note["y"]) < _NEAR for x, y in placed):
-            note["yshift"] = -14  # two at one place: one above, one below
-        placed.append((note["x"], note["y"]))
     ticks = list(range(0, len(commits), max(1, -(-len(commits) // 6))))
-    layout = {
-        "height": 300, "margin": plots.MARGIN | {"t": 10}, "annotations": annotations,
-        "legend": plots.LEGEND | {"y": -0.16, "yanchor": "top", "itemclick": "toggle"},
-        "xaxis": {"tickvals": ticks, "ticktext": [mark(commits[place]) for place in ticks],
-                  "range": [-0.5, len(commits) - 0.5], "showgrid": False, "tickangle": 0},
-        "yaxis": plots.log_axis(series["pages_per_s"], f"pages/s{card}"),
-    }  # fmt: skip
-    return plots.figure(traces, layout)
+    return plots.figure(
+        traces, 300, margin=plots.MARGIN | {"t": 10}, annotations=notes,
+        legend=plots.below(-0.16, itemclick="toggle"),
+        xaxis={"tickvals": ticks, "ticktext": [mark(commits[place]) for place in ticks],
+               "range": [-0.5, len(commits) - 0.5], "showgrid": False, "tickangle": 0},
+        yaxis=plots.log_axis(series["pages_per_s"], f"pages/s{card}"),
+    )  # fmt: skip
 
 
 # --- stages of runs -------------------------------------------------------------------------------
@@ -128,36 +120,27 @@ def stacks(
         table[Stage.PREFILL] = (table[Stage.PREFILL] - table[inner].sum(axis=1)).clip(lower=0)
     places = list(range(len(runs)))
     scale, unit = (1e3, "s") if table.sum(axis=1).max() >= 999.5 else (1.0, "ms")
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar", "name": mark(stage_name(stage)) + " without vision" * bool(
-                stage == Stage.PREFILL and inner
-            ),
-            "x": places, "y": [value / scale if has_value(value) else None for value in table[stage]],
-            "marker": {"color": colour(stage)}, "showlegend": True,
-            "text": [duration(value) if has_value(value) else "" for value in table[stage]],
-            "textposition": "none",
-            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
-        }
-        for stage in in_order(table.columns)
+
+    def trace(name: str, values: pd.Series, marker: dict[str, Any], **more: Any) -> dict[str, Any]:
+        y = [value / scale if has_value(value) else None for value in values]
+        words = [duration(value) if has_value(value) else "" for value in values]
+        hover = "%{text}<extra>%{fullData.name}</extra>"
+        return plots.points(name, places, y, marker, words, hovertemplate=hover, **more)
+
+    traces = [
+        trace(
+            mark(stage_name(stage)) + " without vision" * bool(stage == Stage.PREFILL and inner),
+            table[stage], {"color": colour(stage)}, type="bar", mode=None, textposition="none",
+        ) for stage in in_order(table.columns)
     ]  # fmt: skip
     whole = pace.set_index("run_id")["page_ms"].reindex(list(runs))
-    traces.append(
-        {
-            "type": "scatter", "mode": "markers", "name": "whole page, median", "x": places,
-            "y": [value / scale if has_value(value) else None for value in whole],
-            "marker": {"symbol": "diamond-open", "size": 9, "color": plots.NEUTRAL, "line": {"width": 2}},
-            "text": [duration(value) if has_value(value) else "" for value in whole], "showlegend": True,
-            "hovertemplate": "%{text}<extra>whole page</extra>",
-        }
+    diamond = {"symbol": "diamond-open", "size": 9, "color": plots.NEUTRAL, "line": {"width": 2}}
+    return plots.figure(
+        [*traces, trace("whole page, median", whole, diamond)], 380, barmode="stack",
+        legend=plots.below(-0.14),
+        xaxis={"tickvals": places, "ticktext": [mark(commits.get(run, run[-8:])) for run in runs]},
+        yaxis={"title": {"text": f"a page ({unit})"}, "rangemode": "tozero"},
     )  # fmt: skip
-    layout = {
-        "barmode": "stack", "height": 380, "margin": plots.MARGIN,
-        "legend": plots.LEGEND | {"y": -0.14, "yanchor": "top"},
-        "xaxis": {"tickvals": places, "ticktext": [mark(commits.get(run, run[-8:])) for run in runs]},
-        "yaxis": {"title": {"text": f"a page ({unit})"}, "rangemode": "tozero"},
-    }  # fmt: skip
-    return plots.figure(traces, layout)
 
 
 # --- two runs -------------------------------------------------------------------------------------
@@ -166,28 +149,26 @@ def stacks(
 def ratios(found: pd.DataFrame, neutral: float) -> Figure:
     """B's time over A's with its interval, a row a stage, on a logarithmic axis; the band is grey."""
     rows = found[found["ratio"].notna()].iloc[::-1]
-    names = [stage_name(stage) for stage in rows["stage"]]
-    trace = {
-        "type": "scatter", "mode": "markers", "x": list(rows["ratio"]), "y": list(map(mark, names)),
-        "error_x": {"type": "data", "array": list(rows["high"] - rows["ratio"]),
-                    "arrayminus": list(rows["ratio"] - rows["low"]), "thickness": 2, "color": plots.NEUTRAL},
-        "marker": {"size": 10, "color": [colour(stage) for stage in rows["stage"]],
-                   "line": {"width": 1, "color": plots.EDGE}},
-        "text": [
-            f"B/A {significant(row.ratio)}, 95 % from {significant(row.low)} to {significant(row.high)}"
-            for row in rows.itertuples()
-        ],
-        "hovertemplate": "%{y}: %{text}<extra></extra>", "showlegend": False,
-    }  # fmt: skip
+    words = [
+        f"B/A {significant(row.ratio)}, 95 % from {significant(row.low)} to {significant(row.high)}"
+        for row in rows.itertuples()
+    ]
+    marker = {"size": 10, "color": [colour(stage) for stage in rows["stage"]],
+              "line": {"width": 1, "color": plots.EDGE}}  # fmt: skip
+    bars = {"type": "data", "array": list(rows["high"] - rows["ratio"]), "thickness": 2,
+            "arrayminus": list(rows["ratio"] - rows["low"]), "color": plots.NEUTRAL}  # fmt: skip
+    names = [mark(stage_name(stage)) for stage in rows["stage"]]
+    trace = plots.points(
+        "", rows["ratio"], names, marker, words, error_x=bars, hovertemplate="%{y}: %{text}<extra></extra>"
+    )
     band = {"type": "rect", "x0": 1 / (1 + neutral), "x1": 1 + neutral, "y0": 0, "y1": 1, "yref": "paper",
             "fillcolor": plots.NEUTRAL, "opacity": 0.24, "line": {"width": 0}}  # fmt: skip
-    layout = {
-        "height": 90 + 26 * len(rows), "margin": plots.MARGIN | {"t": 10}, "shapes": [band],
-        "xaxis": {"type": "log", "title": {"text": "time of B over time of A: left of 1 B is faster"},
-                  "nticks": 8, "exponentformat": "none"},
-        "yaxis": {"automargin": True},
-    }  # fmt: skip
-    return plots.figure([trace], layout)
+    return plots.figure(
+        [trace], 90 + 26 * len(rows), margin=plots.MARGIN | {"t": 10}, shapes=[band],
+        xaxis={"type": "log", "title": {"text": "time of B over time of A: left of 1 B is faster"},
+               "nticks": 8, "exponentformat": "none"},
+        yaxis={"automargin": True},
+    )  # fmt: skip
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -216,23 +197,21 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
         edge=[2.0 if of == "A" else 0.6 for of in side],
         # The larger the mark, the larger the part of the time.
         size=8 + 40 * rows["share"].fillna(0).clip(0, 1) ** 0.5,
+        words=[
+            f"{of}{': ' * bool(of)}{mark(name)}, {amount(spent, 's')}"
+            for name, of, spent in zip(names, side, rows["duration_s"], strict=True)
+        ],
     )
-    points["words"] = [
-        f"{of}{': ' * bool(of)}{mark(name)}: {amount(row.flops_per_s, 'FLOP/s')}, "
-        f"{significant(row.intensity)} FLOP a byte, {amount(row.duration_s, 's')}"
-        for name, of, row in zip(names, side, points.itertuples(), strict=True)
-    ]
     marks = {
         f"{name} bound": {"color": shade, "symbol": symbol}
         for name, (shade, symbol) in _CLASSES.items()
         if (classes == name).any()
     }
-    words = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
-    more = {"height": 400, "margin": plots.MARGIN | {"t": 52}}
-    return plots.roofline(points, roofs(rows, device), device.bandwidth, marks, words, more)
+    label = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
+    return plots.roofline(points, roofs(rows, device), device.bandwidth, marks, label)
 
 
-def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
+def roofs(rows: pd.DataFrame, device: Hardware) -> list[plots.Roof]:
     """(name, FLOP/s, line) of each unit that the kernels use, as far as the device's peak is known."""
     tensor = rows["tensor_flops"].fillna(0)
     found = []

@@ -1,25 +1,39 @@
-"""Timing's view Kernels: those of one run, or of two side by side."""
+"""Timing's view Kernels: those of one run, summed or profiled, or of two runs side by side."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
-from analytic_model.hardware import card_named
-from dsocr_core.base.formatting import plural
-from dsocr_core.runs.kernels import SHARES, KernelPairs, kernel_names, kernel_pairs, profile_of
+from analytic_model.hardware import Hardware, card_named, with_own_peaks
+from dsocr_core.base.formatting import amount, percent, plural
+from dsocr_core.runs.kernels import (
+    CLASS_RULE,
+    SHARES,
+    KernelPairs,
+    by_kernel,
+    device_name,
+    joined,
+    kernel_names,
+    kernel_pairs,
+    known,
+    profile_of,
+    profile_rows,
+)  # fmt: skip
 from dsocr_core.runs.labels import has_value, in_order, short_names
 from pages.widgets.shared import figure, resources, table
-from pages.widgets.shared.stages import stage_name
+from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.shared.url_state import go
-from pages.widgets.timing import charts, profile
+from pages.widgets.timing import charts
 from pages.widgets.timing.address import STATE, bound, put, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _TABLE = "timing kernel pairs"
-_MOST = 200
-"""Kernels of one run's sums: what is below takes no time."""
+_MOST, _MOST_DRAWN = 200, 400
+"""Kernels of one run's sums, and under its roof: what is below takes no time."""
 _KERNELS = {
     "stage": Column("stage"),
     "short": Column("kernel", width=220),
@@ -46,6 +60,35 @@ _PAIR = {
     **{f"launch_{side}": Column(f"launch {side.upper()}", about="Grid x block.") for side in "ab"},
     "kernel": Column("full name"),
 }  # fmt: skip
+PROFILE = {
+    "stage": Column("stage"),
+    "name": Column("kernel"),
+    "calls": Column(
+        "launches", "count", "With several, times are summed; other figures are means, weighted by time."
+    ),
+    "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
+    "duration_s": Column("time", "s"),
+    "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
+    "run_share": Column(
+        "of the run", "share", "Of the GPU time of the run whose kernel summary has this kernel."
+    ),
+    **{name: Column(head, "%", about) for name, head, about in (
+        ("sm", "SM", "Speed of Light: share of the SMs' peak."), ("memory", "memory", ""), ("l1", "L1", ""),
+        ("l2", "L2", ""), ("dram", "DRAM", ""),
+        ("occupancy", "occupancy", "Achieved, of the most warps an SM can hold."),
+        ("l1_hits", "L1 hits", ""), ("l2_hits", "L2 hits", ""),
+        ("issued", "issuing", "Share of cycles in which a scheduler had a warp to issue from."),
+        ("tensor_pipe", "tensor cores", "Share of cycles in which the tensor cores worked, of peak."),
+    )},
+    "limiter": Column("limited by", about="What allows the fewest blocks on an SM."),
+    "most_occupancy": Column("to", "%", "The occupancy that this allows."),
+    "eligible_warps": Column("eligible", "", "Warps a scheduler could choose from, each cycle."),
+    "flops": Column(
+        "FLOPs", "FLOP",
+        "Counted: on the tensor cores, and float32 additions and multiplications outside them.",
+    ),
+    "kernel": Column("full name"),
+}  # fmt: skip
 _NO_PROFILES = "Not both commits were profiled on this card: import a profile of each (docs/profiling.md)."
 
 
@@ -70,26 +113,25 @@ def draw(chosen: RunSelection) -> None:
     if value("part") not in stages:
         put("part", "")
     one, two, three = st.columns([3, 3, 2], vertical_alignment="bottom")
-    one.selectbox(
-        "A, before", ["", *(each for each in there if each != value("run"))], **bound("against"),
-        format_func=({"": "none: B alone"} | chosen.labels).__getitem__,
+    before = one.selectbox(
+        "A, before", ["", *(each for each in there if each != value("run"))],
+        format_func=({"": "none: B alone"} | chosen.labels).__getitem__, **bound("against"),
     )  # fmt: skip
-    two.selectbox(
-        "B, after", chosen.offered(value("run"), runs=runs), **bound("run"),
-        format_func=chosen.labels.__getitem__,
+    run = two.selectbox(
+        "B, after", chosen.offered(value("run"), runs=runs), format_func=chosen.labels.__getitem__,
+        **bound("run"),
     )  # fmt: skip
     words = {"": "all"} | short_names(stages)
-    three.selectbox(
-        "Stage", ["", *stages], **bound("part"), format_func=words.__getitem__, disabled=not stages
+    stage = three.selectbox(
+        "Stage", ["", *stages], format_func=words.__getitem__, disabled=not stages, **bound("part")
     )
-    run, before = value("run"), value("against")
     if before and before != run:
-        _pair(chosen, before, run)
+        _pair(chosen, before, run, stage)
         return
     if run in summed:
-        _longest(chosen, run)
+        _longest(chosen, run, stage)
     if run in profiled:
-        profile.draw(chosen, run, value("part"))
+        _profile(chosen, run, stage)
 
 
 def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
@@ -99,29 +141,28 @@ def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
     return in_order(pd.concat(stages)) if stages else []
 
 
-def _longest(chosen: RunSelection, run: str) -> None:
-    stage = [value("part")] if value("part") else None
-    found, sql = chosen.history.query("kernels", run_ids=[run], stages=stage, top=_MOST)
+def _stage_words(stages: pd.Series) -> list[str]:
+    return [stage_name(stage) if has_value(stage) else "all stages" for stage in stages]
+
+
+def _longest(chosen: RunSelection, run: str, stage: str) -> None:
+    found, sql = chosen.history.query("kernels", run_ids=[run], stages=[stage] if stage else None, top=_MOST)
     figure.head(
         f"{plural(len(found), 'kernel')}, the longest first, by their share of their stage's GPU time.",
         sql=[sql], commands=[chosen.history.record(run).command], kernels=found,
     )  # fmt: skip
-    shown = found.assign(
-        stage=[stage_name(stage) if has_value(stage) else "all stages" for stage in found["stage"]],
-        short=kernel_names(found["name"].tolist()),
-        **{f"{name}_s": found[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")},
-    )
-    table.draw(shown, _KERNELS)
+    times = {f"{name}_s": found[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")}
+    short = kernel_names(found["name"].tolist())
+    table.draw(found.assign(stage=_stage_words(found["stage"]), short=short, **times), _KERNELS)
 
 
 # --- two runs -------------------------------------------------------------------------------------
 
 
-def _pair(chosen: RunSelection, a: str, b: str) -> None:
-    stage = value("part") or None
-    history, of = chosen.history, (a, b, stage)
+def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
+    history, of = chosen.history, (a, b, stage or None)
     found = resources.held(
-        "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, a, b, stage)
+        "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, *of)
     )
     commands = [history.record(run).command for run in (a, b)]
     figure.head(found.words, sql=found.sql, commands=commands, kernels_compared=found.rows, sides=found.sides)
@@ -129,19 +170,16 @@ def _pair(chosen: RunSelection, a: str, b: str) -> None:
         st.info("Neither run has kernels of this stage.")
         return
     rows = found.rows.head(_MOST)
-    rows = rows.assign(
-        name=kernel_names(rows["kernel"].tolist()),
-        stage=[stage_name(name) if has_value(name) else "all stages" for name in rows["stage"]],
-    )
+    rows = rows.assign(name=kernel_names(rows["kernel"].tolist()), stage=_stage_words(rows["stage"]))
     without = [name for name in _PAIR if name in rows and rows[name].isna().all()]
     table.draw(
         rows.drop(columns=without), _PAIR, "–", key=_TABLE, selection_mode="single-row", on_select="rerun"
     )
     marked = st.session_state[_TABLE]["selection"]["rows"]
-    _roof(chosen, found, rows.iloc[marked] if marked else rows, b)
+    _pair_roof(chosen, found, rows.iloc[marked] if marked else rows, b)
 
 
-def _roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str) -> None:
+def _pair_roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str) -> None:
     """The kernels of both under the roof of B's card where their operations were counted."""
     sides = found.sides[found.sides["kernel"].isin({*rows["kernel"]}) & found.sides["class"].notna()]
     if sides.empty:
@@ -149,8 +187,7 @@ def _roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str
     # A's open marks are drawn last: B's would cover them.
     sides = sides.sort_values("side", ascending=False).assign(duration_s=sides["total_s"])
     sides["share"] = sides["duration_s"] / sides.groupby("side")["duration_s"].transform("sum")
-    counted = sides[sides["flops"].notna() & sides["bytes"].notna() & (sides["duration_s"] > 0)]
-    gpu = chosen.facts[run]["gpu"]
+    counted, gpu = _counted(sides), chosen.facts[run]["gpu"]
     device = card_named(gpu if isinstance(gpu, str) else None)
     if device is not None and charts.roofs(counted, device):
         of = f"{plural(len(rows), 'kernel')}: A open, B filled"
@@ -158,18 +195,101 @@ def _roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str
         figure.plot(charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
 
 
+def _counted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those whose operations and bytes were counted."""
+    return rows[rows["flops"].notna() & rows["bytes"].notna() & (rows["duration_s"] > 0)]
+
+
 def button(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     """From two timed runs to the kernels of their commits, where both were profiled."""
     found = [profile_of(chosen.history, chosen.every, run) for run in (a, b)]
     there = all(found) and found[0] != found[1]
+
+    def opened() -> None:
+        for name, new in zip(("against", "run", "part", "view"), (*found, stage, "Kernels"), strict=True):
+            put(name, new)
+
     st.button(
         f"Kernels of {stage_name(stage)}", icon=":material/memory:", key="timing kernels", disabled=not there,
-        on_click=_open, args=(*found, stage),
-        help="Both commits' kernels side by side." if there else _NO_PROFILES,
+        on_click=opened, help="Both commits' kernels side by side." if there else _NO_PROFILES,
     )  # fmt: skip
 
 
-def _open(before: str, run: str, stage: str) -> None:
-    """A callback: the kernels of two runs."""
-    for name, new in (("against", before), ("run", run), ("part", stage), ("view", "Kernels")):
-        put(name, new)
+# --- a profile of Nsight Compute ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Profile:
+    rows: pd.DataFrame
+    kernels: pd.DataFrame
+    device: Hardware | None
+    sql: list[str]
+
+
+def _read(chosen: RunSelection, run: str) -> _Profile:
+    launches, _ = chosen.history.query("launches", run_ids=[run])
+    metrics, sql = chosen.history.query("launch_metrics", run_ids=[run])
+    rows = profile_rows(launches, metrics)
+    more, gpu = joined(chosen.history, rows, run), chosen.facts[run]["gpu"]
+    capabilities = launches["compute_capability"].dropna().unique().tolist()
+    device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
+    return _Profile(rows, by_kernel(rows), device, [sql, *more])
+
+
+def _profile(chosen: RunSelection, run: str, stage: str) -> None:
+    """The profile of one run, of a stage or ("") of all."""
+    found = resources.held("timing profile", chosen.history.state_of_runs, run, lambda: _read(chosen, run))
+    rows, kernels, device = found.rows, found.kernels, found.device
+    if stage:
+        rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
+    words = profile_words(rows, kernels, chosen.labels)
+    command = chosen.history.record(run).command
+    counted = _counted(kernels)
+    if len(counted) and not (device is not None and charts.roofs(counted, device)):
+        words += " No peaks of its card are known, so no roof is drawn."
+    figure.head(words, sql=found.sql, commands=[command], kernels_profiled=kernels, profile=rows)
+    if device is not None and charts.roofs(counted, device):
+        chart = charts.kernel_roofline(counted.head(_MOST_DRAWN), device)
+        figure.plot(chart, "kernel roofline", f"Kernels under the roofs of {device.name}")
+    # A profile of few sections has not all columns.
+    shown = kernels.drop(columns=[name for name in PROFILE if name in kernels and kernels[name].isna().all()])
+    shown = shown.assign(
+        name=kernel_names(kernels["kernel"].tolist()), stage=kernels["stage"].fillna("not known")
+    )
+    table.draw(shown, PROFILE)
+
+
+def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: dict[str, str]) -> str:
+    """Say what was profiled, the classes by time, and whose shares of a run are shown."""
+    spent = rows["duration_s"].sum(min_count=1)
+    took = "times not measured" if pd.isna(spent) else amount(spent, "s")
+    # Of kernels, as the table has them: launches of one may be of two classes.
+    classes = sorted(kernels.groupby("class"), key=lambda of: -of[1]["share"].sum())
+    words = ", ".join(_class_words(str(name), part) for name, part in classes) or "no class measured"
+    if (other := rows["run"].dropna()).any():
+        words += f". Shares of the run are those of {labels.get(other.iloc[0], other.iloc[0])}"
+    if rows["flops"].isna().all():
+        words += ". No operations were counted, so there is no roofline"
+    count = f"{plural(len(rows), 'launch', 'launches')}, {plural(len(kernels), 'kernel')}"
+    return f"{count}, {took} (each profiled alone): {words}."
+
+
+def _class_words(name: str, part: pd.DataFrame) -> str:
+    """The share of a class in the time, with how busy SMs and DRAM were in it: means over the time."""
+    weights = part["duration_s"]
+    if weights.isna().any():
+        return f"{plural(len(part), 'kernel')} {name} bound"
+    sm, dram = (percent((part[of] * weights).sum() / weights.sum()) for of in ("sm", "dram"))
+    return f"{percent(100 * part['share'].sum())} of the time {name} bound (SM {sm}, DRAM {dram} of peak)"
+
+
+def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> Hardware | None:
+    """The card of the launches by its name and their compute capability, under the report's own peaks."""
+    card = card_named(gpu, capabilities[0] if capabilities else None) if len(capabilities) < 2 else None
+    clock, memory = rows["frequency"], rows["dram_frequency"]
+    peaks = (
+        rows["tensor_peak"] * clock,
+        rows["ffma_twice_peak"].fillna(2 * rows["ffma_peak"]) * clock,
+        rows["dram_peak"] * memory,
+    )
+    return with_own_peaks(card, *(known(float(peak.median())) for peak in peaks))

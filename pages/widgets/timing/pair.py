@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
+from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, engine_name, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
-from pages.widgets.shared.labels import first_of_ours
+from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, kernels
 from pages.widgets.timing.address import STATE, open_pair, put, value
@@ -42,15 +40,8 @@ _COMPARISON = {
 _PAGES = {"page": Column("page"), "a_ms": Column("A", "ms"), "b_ms": Column("B", "ms")}
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """Answers of the history on A and B, and what follows from it."""
-
-    found: pd.DataFrame
-    pages: pd.DataFrame
-    """Whole pages, the largest change first."""
-    coverage: pd.DataFrame
-    sql: list[str]
+_Answers = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, list[str]]
+"""Stages, whole pages with the largest change first, what is compared, and the SQL of these."""
 
 
 def draw(chosen: RunSelection) -> None:
@@ -63,7 +54,7 @@ def draw(chosen: RunSelection) -> None:
     for side in "ab":
         runs = [backend for run, backend in sides if run == value(side)]
         if runs and not value(f"backend_{side}"):
-            put(f"backend_{side}", first_of_ours(runs))
+            put(f"backend_{side}", next((each for each in runs if each != VENDOR), runs[0]))
     if value("b") and not value("a"):
         open_pair(_before(chosen, _chosen("b"), sides), _chosen("b"))
     a, b = _chosen("a"), _chosen("b")
@@ -111,17 +102,14 @@ def _choice(sides: list[Side], names: dict[Side, str]) -> None:
     for place, side, words in zip(st.columns(2), "ab", ("A, before", "B, after"), strict=True):
         box = f"timing side {side}"
         st.session_state[box] = _chosen(side) if _chosen(side) in names else None
+
+        def take(side: str = side, box: str = box) -> None:
+            run, backend = st.session_state[box] or ("", "")
+            STATE.values.update({side: run, f"backend_{side}": backend})
+
         place.selectbox(
-            words, sides, key=box, format_func=names.__getitem__, placeholder="Choose a run",
-            on_change=_take, args=(side, box),
-        )  # fmt: skip
-
-
-def _take(side: str, box: str) -> None:
-    """A callback: the run of that side is another one."""
-    run, backend = st.session_state[box] or ("", "")
-    put(side, run)
-    put(f"backend_{side}", backend)
+            words, sides, key=box, format_func=names.__getitem__, placeholder="Choose a run", on_change=take
+        )
 
 
 # --- what they say --------------------------------------------------------------------------------
@@ -130,13 +118,17 @@ def _take(side: str, box: str) -> None:
 def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     history, contended = chosen.history, bool(value("contended"))
     # A new run may be like one of the two, and one in the trash no longer counts.
-    answers = resources.held(
+    found, pages, coverage, sql = resources.held(
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
-    found, coverage = answers.found, answers.coverage
     st.markdown(f"**{plain(speed.sentence(found))}** {plain(_pages_words(coverage))}")
-    _warn(chosen, a[0], b[0])
-    figure.head("Times on the same pages.", sql=answers.sql, comparison=found, coverage=coverage)
+    for name, words in (
+        ("profiled", "under a profiler: its overhead is in the times"),
+        ("contended", "on a busy machine: other programs took much of it"),
+    ):
+        if sides := [side for side, (run, _) in (("A", a), ("B", b)) if chosen.facts[run][name]]:
+            st.warning(f"{' and '.join(sides)} ran {words}.")
+    figure.head("Times on the same pages.", sql=sql, comparison=found, coverage=coverage)
     known = found["ratio"].notna().any()
     if known:
         words = "Ratio of times on the same pages with its 95 % interval over runs; grey is within 2 %."
@@ -146,8 +138,15 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
     _differences(chosen, a[0], b[0])
-    _left_out(coverage)
-    _pages(answers.pages)
+    out = speed.left_out(coverage)
+    if len(out):
+        count = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
+        st.markdown(f"**Left out: something of {plural(count, 'page')}**")
+        table.draw(out)
+    if len(pages):
+        shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
+        st.markdown(f"**{plural(len(pages), 'page')}{shown}**")
+        table.draw(pages.head(MOST_PAGES), _PAGES, most=8)
     _again(chosen, a[0], b[0])
 
 
@@ -161,36 +160,18 @@ def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
         times=found["ratio"].fillna(found["median_b"] / found["median_a"]),
         outcome=[outcome_words(each) for each in found["verdict"]],
     )
-    return _Answers(found, speed.whole_pages(coverage), coverage, [coverage_sql, summary_sql])
+    return found, speed.whole_pages(coverage), coverage, [coverage_sql, summary_sql]
 
 
 def _pages_words(coverage: pd.DataFrame) -> str:
     """Count what is compared: pages read, and the images that they are of."""
     compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique() if len(coverage) else 0
     words = speed.coverage_words(coverage) if len(coverage) else "No page times on both sides."
-    return f"{words} Read {compared:,} times in each." if compared and _copies(coverage) else words
-
-
-def _copies(coverage: pd.DataFrame) -> bool:
-    return bool(coverage["page"].str.contains(COPY).any())
-
-
-def _warn(chosen: RunSelection, a: str, b: str) -> None:
-    for name, words in (
-        ("profiled", "under a profiler: its overhead is in the times"),
-        ("contended", "on a busy machine: other programs took much of it"),
-    ):
-        sides = [side for side, run in (("A", a), ("B", b)) if chosen.facts[run][name]]
-        if sides:
-            st.warning(f"{' and '.join(sides)} ran {words}.")
-
-
-def _left_out(coverage: pd.DataFrame) -> None:
-    out = speed.left_out(coverage)
-    if len(out):
-        pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
-        st.markdown(f"**Left out: something of {plural(pages, 'page')}**")
-        table.draw(out)
+    return (
+        f"{words} Read {compared:,} times in each."
+        if compared and coverage["page"].str.contains(COPY).any()
+        else words
+    )
 
 
 def _differences(chosen: RunSelection, a: str, b: str) -> None:
@@ -202,13 +183,6 @@ def _differences(chosen: RunSelection, a: str, b: str) -> None:
         return
     st.markdown(f"**What differs: {plural(len(rows), 'value')}**")
     table.draw(rows.rename(columns={a: "A", b: "B"}), missing="not known", most=10)
-
-
-def _pages(pages: pd.DataFrame) -> None:
-    if len(pages):
-        shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
-        st.markdown(f"**{plural(len(pages), 'page')}{shown}**")
-        table.draw(pages.head(MOST_PAGES), _PAGES, most=8)
 
 
 def _again(chosen: RunSelection, a: str, b: str) -> None:

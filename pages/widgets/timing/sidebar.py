@@ -12,8 +12,7 @@ import streamlit as st
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import condition, run_labels
-from pages.widgets.shared import resources, run_filters
-from pages.widgets.shared.new_runs import refresh_button, shown
+from pages.widgets.shared import resources, shown_runs
 from pages.widgets.timing.address import STATE, bound, value
 
 _MOST_RUNS = 500
@@ -29,11 +28,9 @@ class RunSelection:
     every: pd.DataFrame
     """All runs of the session, newest first, profiled and trashed ones too: what a link may name."""
     runs: pd.DataFrame
-    """Those that pass the filters."""
+    """Those that pass the filters and the switches."""
     filters: dict[str, Any]
     """As the history's queries take them."""
-    left_out: dict[str, int]
-    """Runs that pass all filters but a switch, by the switch."""
     switched: dict[str, int]
     """Runs that each switch is about, whether it is on or off."""
 
@@ -53,23 +50,22 @@ class RunSelection:
     def offered(self, *chosen: str, runs: pd.DataFrame | None = None) -> list[str]:
         """Runs for a select box, newest first; those chosen stay whatever the filters say."""
         found = self.runs if runs is None else runs
-        offered = found["run_id"].head(_MOST_RUNS).tolist()
-        return [*offered, *(run_id for run_id in chosen if run_id and run_id not in offered)]
+        return list(dict.fromkeys([*found["run_id"].head(_MOST_RUNS), *filter(None, chosen)]))
 
     @property
     def left_out_words(self) -> str:
         """Say what the switches leave out; nothing where they leave nothing out."""
         parts = [
-            f"{plural(count, 'run')} {_SWITCHES[name]}" for name, count in self.left_out.items() if count
-        ]
+            f"{plural(count, 'run')} {_SWITCHES[name]}"
+            for name, count in self.switched.items() if count and not value(name)
+        ]  # fmt: skip
         return f"Left out: {', '.join(parts)}." if parts else ""
 
 
 def draw(history: History) -> RunSelection:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
-    refresh_button(history)
-    run_filters.draw(STATE, history)
-    filters, there = run_filters.parameters(STATE), frozenset(shown(history))
+    shown_runs.refresh_button(history)
+    filters, there = shown_runs.filters(STATE, history), frozenset(shown_runs.shown(history))
     switches = {name: bool(value(name)) for name in _SWITCHES}
     found = resources.held(
         "timing runs", history.state, (there, repr(filters), repr(switches)),
@@ -78,9 +74,9 @@ def draw(history: History) -> RunSelection:
     for name, words in _SWITCHES.items():
         if (count := found.switched[name]) or value(name):
             st.toggle(f"Include {plural(count, 'run')} {words}", **bound(name))
-    if STATE.used(*run_filters.FILTERS):
+    if STATE.used(*shown_runs.FILTERS):
         st.button(
-            "Clear filters", on_click=STATE.clear, args=run_filters.FILTERS, width="stretch",
+            "Clear filters", on_click=STATE.clear, args=shown_runs.FILTERS, width="stretch",
             key="timing clear",
         )  # fmt: skip
     if unread := len(history.problems):
@@ -94,9 +90,8 @@ def _found(
     every = history.runs(trashed=None)
     every = every[every["run_id"].isin(there)]
     passing = every[every["run_id"].isin(set(history.runs(**filters)["run_id"]))]
-    out = {name: passing[name].astype(bool) & (not on) for name, on in switches.items()}
-    hidden = out["contended"] | out["profiled"]
-    counts = {name: int(each.sum()) for name, each in out.items()}
-    about = {name: int(passing[name].sum()) for name in switches}
+    about = {name: passing[name].astype(bool) for name in switches}
+    hidden = pd.concat([of & (not switches[name]) for name, of in about.items()], axis=1).any(axis=1)
     asked = {name: None if on else False for name, on in switches.items()}
-    return RunSelection(history, every, passing[~hidden], filters | asked, counts, about)
+    counts = {name: int(of.sum()) for name, of in about.items()}
+    return RunSelection(history, every, passing[~hidden], filters | asked, counts)

@@ -14,7 +14,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
-from pages.widgets.compare import commands
+from pages.widgets.compare import backends
 from pages.widgets.compare.backends import with_dtype_of_b, with_sides
 from pages.widgets.shared.runner import run_key
 from tests.support.results import make_result, of_pages
@@ -53,7 +53,7 @@ def taken(line: str) -> tuple[str, Settings, list[str]]:
 def test_compares_command_has_the_same_settings_key(name: str, tmp_path: Path) -> None:
     settings = CHOICES[name]
     request = settings.request(tmp_path / "-page one.png")
-    command, found, images = taken(commands.read_again(request, settings))
+    command, found, images = taken(backends.read_again(request, settings))
     assert (command, images) == ("compare", [str(tmp_path / "-page one.png")])
     assert run_key(found, found.request(Path(images[0]))) == run_key(settings, request)
 
@@ -67,18 +67,18 @@ def test_a_backend_of_the_settings_file_is_named_with_the_file(
     base = Settings(backends={"far": {"spec": "endpoint:http://127.0.0.1:9/v1", "flavour": "vllm"}})
     settings = with_sides(base, "eager", "far")
     request = settings.request(Path("page.png"))
-    _, found, _ = taken(commands.read_again(request, settings))
+    _, found, _ = taken(backends.read_again(request, settings))
     assert found.specs == settings.specs and run_key(found, request) == run_key(settings, request)
 
 
 def test_pages_of_one_prompt_are_all_named_and_why_is_offered_where_texts_differ() -> None:
     a, b = (of_pages(make_result(text, name), (640, 480)) for text, name in (("x", "eager"), ("y", "vendor")))
-    words = shlex.split(commands.read_again(a.request, Settings()))
+    words = shlex.split(backends.read_again(a.request, Settings()))
     assert words[4:] == [*map(str, a.request.images), "--pages-together"]
-    assert commands.find_cause(Settings(), Comparison(a.request, a, b))
-    assert not commands.find_cause(Settings(), Comparison(a.request, a, replace(a, backend="vendor")))
+    assert backends.find_cause(Settings(), Comparison(a.request, a, b))
+    assert not backends.find_cause(Settings(), Comparison(a.request, a, replace(a, backend="vendor")))
     far = Settings(a="endpoint:http://127.0.0.1:9/v1")
-    assert not commands.find_cause(far, Comparison(a.request, a, b))
+    assert not backends.find_cause(far, Comparison(a.request, a, b))
 
 
 def recorded(settings: Settings, *backends: str) -> RunRecord:

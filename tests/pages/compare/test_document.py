@@ -67,7 +67,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Docu
 
 def test_all_pages_are_one_run_of_the_history(start: Callable[..., DocumentJob], tmp_path: Path) -> None:
     job = start()
-    assert (job.view().state, job.view().error) == ("done", "")
+    assert (job.state, job.error) == ("done", "")
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")
     assert (run["run_id"], run["pages"], run["failed"]) == (job.run_id, 3, 0)
@@ -79,20 +79,7 @@ def test_a_cancel_keeps_what_was_read(start: Callable[..., DocumentJob], tmp_pat
             raise Cancelled
 
     job = start(stop)
-    assert job.view().state == "cancelled"
+    assert job.state == "cancelled"
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")
     assert run["run_id"] == job.run_id and run["pages"] == 3  # A had read the third
-
-
-def test_a_page_that_fails_does_not_stop_the_others(
-    start: Callable[..., DocumentJob], tmp_path: Path
-) -> None:
-    def fail(name: str) -> None:
-        if name == "a.png":
-            raise ValueError("broken")
-
-    assert start(fail).view().state == "done"
-    with History(str(tmp_path / "history")) as history:
-        [run] = history.runs().to_dict("records")
-    assert (run["pages"], run["failed"]) == (3, 1)

@@ -7,7 +7,7 @@ import pytest
 from analytic_model.hardware import HARDWARE, Hardware, card_named
 from dsocr_core.runs.kernels import by_kernel, profile_rows
 from pages.widgets.timing.charts import kernel_roofline, roofs
-from pages.widgets.timing.profile import device_of, profile_words
+from pages.widgets.timing.kernels import device_of, profile_words
 from tests.support.launches import LAUNCHES, metrics
 
 

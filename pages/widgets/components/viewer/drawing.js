@@ -70,26 +70,22 @@ function drawMarks(context, view, size, viewer, item) {
   }
 }
 
-// From the box towards where the other side put it; at least 16 px long, or a small shift is invisible.
+// From the box to where the other side put it, with a dot at that end; at least 16 px long, or a small shift is invisible.
 function drawArrow(context, view, size, item, colour) {
   const middle = (box) => toScreen(view, size, (box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2);
-  const [x, y] = middle(item.box);
-  const [toX, toY] = middle(item.partner);
-  const distance = Math.hypot(toX - x, toY - y);
-  const [dx, dy] = distance > 0.01 ? [(toX - x) / distance, (toY - y) / distance] : [1, 0];
-  const length = Math.max(distance, 16);
-  const [endX, endY] = [x + dx * length, y + dy * length];
+  const [[x, y], [toX, toY]] = [middle(item.box), middle(item.partner)];
+  const distance = Math.max(Math.hypot(toX - x, toY - y), 0.01);
+  const length = Math.max(distance, 16) / distance;
+  const end = [x + (toX - x) * length, y + (toY - y) * length];
   context.setLineDash([]);
   context.lineWidth = 2;
   context.strokeStyle = context.fillStyle = colour;
   context.beginPath();
   context.moveTo(x, y);
-  context.lineTo(endX, endY);
+  context.lineTo(...end);
   context.stroke();
   context.beginPath();
-  context.moveTo(endX + dx * 3, endY + dy * 3);
-  context.lineTo(endX - dx * 6 - dy * 4, endY - dy * 6 + dx * 4);
-  context.lineTo(endX - dx * 6 + dy * 4, endY - dy * 6 - dx * 4);
+  context.arc(...end, 4, 0, 2 * Math.PI);
   context.fill();
 }
 

@@ -30,11 +30,6 @@ class Viewer {
     VIEWERS.add(this);
   }
 
-  take(event) {
-    this.clicked = false;
-    this.key(event);
-  }
-
   listen() {
     const { signal } = this.abort;
     const on = (target, type, handler, more) => target.addEventListener(type, handler, { signal, ...more });
@@ -127,7 +122,7 @@ class Viewer {
     this.find(".position").textContent = `${index < 0 ? "\u2013" : index + 1} / ${count}`;
     this.find('[data-act="previous-page"]').disabled = first ?? count < 2;
     this.find('[data-act="next-page"]').disabled = last ?? count < 2;
-    this.differences = this.pairs.map((pair, index) => index).filter((index) => differs(this.pairs[index]));
+    this.differences = this.pairs.map((pair, index) => index).filter((index) => this.pairs[index].differs);
     const next = this.find('[data-act="next-difference"]');
     next.disabled = !this.differences.length;
     next.textContent = this.differences.length
@@ -136,7 +131,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    this.inspect();
+    fillTexts(this.find(".texts"), this);
     this.schedule();
   }
 
@@ -183,7 +178,7 @@ class Viewer {
         this.items[side].push({ side, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
       // Differences lie on top.
-      this.items[side].sort((a, b) => differs(a.pair) - differs(b.pair));
+      this.items[side].sort((a, b) => a.pair.differs - b.pair.differs);
     }
     this.schedule();
   }
@@ -201,14 +196,10 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      this.inspect();
+      fillTexts(this.find(".texts"), this);
     }
     if (reveal && index !== null) this.reveal(this.pairs[index].a ?? this.pairs[index].b);
     this.schedule();
-  }
-
-  inspect() {
-    fillTexts(this.find(".texts"), this);
   }
 
   reveal(box) {
@@ -229,8 +220,8 @@ class Viewer {
       if (this.selected !== null) this.reveal(this.pairs[this.selected].a ?? this.pairs[this.selected].b);
     }
     if (name === "labels") this.showLabels = !this.showLabels;
-    if (name === "next-page") this.turn(1);
-    if (name === "previous-page") this.turn(-1);
+    if (name === "next-page") this.actAround("next");
+    if (name === "previous-page") this.actAround("previous");
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
     if (name === "next-difference" && this.differences.length) {
       const next = this.differences.find((index) => this.selected === null || index > this.selected);
@@ -243,10 +234,6 @@ class Viewer {
     }
     if (name === "labels") this.fillMenus();
     this.schedule();
-  }
-
-  turn(step) {
-    this.actAround(step > 0 ? "next" : "previous");
   }
 
   // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
@@ -276,6 +263,7 @@ class Viewer {
   }
 
   key(event) {
+    this.clicked = false;
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     // Out of a field of the page around and back to the keys.
@@ -323,7 +311,6 @@ class Viewer {
     pane.stage.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, moved: false };
     const end = () => {
-      pane.stage.classList.remove("dragging");
       pane.stage.removeEventListener("pointerup", release);
       pane.stage.removeEventListener("pointercancel", end);
       this.drag = null;
@@ -344,7 +331,6 @@ class Viewer {
     const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
     if (!this.drag.moved && Math.hypot(dx, dy) < 4) return;
     const view = viewOf(this.image);
-    pane.stage.classList.add("dragging");
     this.hover(null);
     view.fit = false;
     view.x -= dx / view.scale;
@@ -427,7 +413,7 @@ let gone = 0;
 
 function takeKey(event) {
   const there = [...VIEWERS].filter(({ root, image }) => root.isConnected && image);
-  if (there.length) return there.forEach((viewer) => viewer.take(event));
+  if (there.length) return there.forEach((viewer) => viewer.key(event));
   if (!VIEWERS.size && Date.now() - gone > WAITING_MS) return;
   const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
   const path = event.composedPath();
@@ -440,7 +426,7 @@ document.addEventListener("keydown", takeKey);
 function takeWaiting(viewer) {
   const keys = waiting.filter(({ at, page }) => Date.now() - at < WAITING_MS && page === location.pathname);
   waiting = [];
-  for (const { kept } of keys) viewer.take(kept);
+  for (const { kept } of keys) viewer.key(kept);
 }
 
 // The field of the page around that a key leads to.

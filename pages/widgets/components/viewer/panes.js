@@ -32,10 +32,6 @@ function retryPicture(pane) {
   pane.tries += 1;
 }
 
-function differs(pair) {
-  return pair.differs;
-}
-
 function describe(pane, name, side) {
   pane.pane.querySelector("header b").textContent = name;
   pane.pane.querySelector("header span").textContent = side.summary;

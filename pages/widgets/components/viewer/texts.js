@@ -14,13 +14,6 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-function make(tag, className, text) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
-
 function round(value, digits) {
   return value === null || value === undefined ? "not measured" : value.toFixed(digits);
 }

@@ -64,29 +64,13 @@ function widthOf(text) {
   return PEN.measureText(text).width;
 }
 
-// Cells of an HTML table, each as wide and high as the others.
-function cellLines(box, text) {
-  const cells = [];
-  let row = -1;
-  let column = 0;
-  for (const found of text.matchAll(/<tr\b[^>]*>|<t[dh]\b[^>]*>([^<]*)/gi)) {
-    if (found[1] === undefined) [row, column] = [row + 1, 0];
-    else cells.push({ row: Math.max(row, 0), column: column++, start: found.index + found[0].length - found[1].length, text: found[1] });
-  }
-  const rows = Math.max(1, ...cells.map((cell) => cell.row + 1));
-  const columns = Math.max(1, ...cells.map((cell) => cell.column + 1));
-  const [width, height] = [(box.x2 - box.x1) / columns, (box.y2 - box.y1) / rows];
-  return cells.map(({ row, column, start, text }) => ({
-    text, start, x: box.x1 + column * width, y: box.y1 + (row + 0.15) * height, width: width * 0.94, height: height * 0.7, cell: true,
-  }));
-}
-
 // The text of a box in lines {text, start, x, y, width, height}; `start` counts its characters.
 function placedLines(viewer, box) {
   const picture = viewer.panes[0].image;
   const known = LINES.get(box);
   if (known?.picture === picture.currentSrc && known.whole === picture.complete) return known.lines;
-  const lines = /<t[dh]\b/i.test(box.text) ? cellLines(box, box.text) : proseLines(picture, viewer.image, box);
+  // Where the cells of a table are is not known.
+  const lines = /<t[dh]\b/i.test(box.text) ? [] : proseLines(picture, viewer.image, box);
   LINES.set(box, { picture: picture.currentSrc, whole: picture.complete, lines });
   return lines;
 }
@@ -117,7 +101,6 @@ function proseLines(picture, image, box) {
 
 // Characters `from` to `to` of a line, as a part of its width.
 function shareOf(line, from, to) {
-  if (line.cell) return [0, 1];
   const whole = widthOf(line.text.trimEnd()) || 1;
   return [widthOf(line.text.slice(0, from)) / whole, Math.min(1, widthOf(line.text.slice(0, to)) / whole)];
 }
@@ -142,7 +125,7 @@ function marksOf(viewer, item) {
   if (!marks.length && lines.length) {
     // Only the other side wrote something more: here.
     const line = lines.findLast(({ start }) => start <= runs[0][0].length) ?? lines[0];
-    const left = line.cell ? 0 : Math.min(shareOf(line, runs[0][0].length - line.start, 0)[0], 0.97);
+    const left = Math.min(shareOf(line, runs[0][0].length - line.start, 0)[0], 0.97);
     marks.push({ line, left, right: left + 0.03, change: "letter" });
   }
   return (item.marks = marks);

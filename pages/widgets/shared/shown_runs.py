@@ -1,18 +1,26 @@
-"""New runs wait until they are asked for; one that was deleted leaves every session by itself."""
+"""Runs that a session shows: new ones wait until they are asked for, and filters narrow them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import short_names
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.url_state import LinkedState, Parameter
 from pages.widgets.streamlit_mends import rerun_page
 
 _SHOWN, _THERE = "history shown", "history shown and there"
 _POLL_S = 5
 """Seconds after which the storage is asked what came and went: a listing of a folder where nothing did."""
+_WORDS = {"backend": "Backend", "gpu": "GPU", "commit": "Commit", "tag": "Tag"}
+FILTERS = tuple(_WORDS)
+"""Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
+PARAMETERS = {name: Parameter([]) for name in FILTERS}
 
 
 def shown(history: History) -> set[str]:
@@ -53,3 +61,22 @@ def refresh_button(history: History) -> None:
             st.rerun()
     except DsocrError as error:
         show_error(error)
+
+
+def filters(state: LinkedState, history: History) -> dict[str, Any]:
+    """Draw a box a filter; gives what they say, as parameters of the query `runs`.
+
+    A filter of which no run has a value is left out, unless a link names one.
+    """
+    values, _ = history.query("filter_values")
+    for name, words in _WORDS.items():
+        options = list(values.loc[values["name"] == f"{name}s", "value"])
+        options += [chosen for chosen in state.value(name) if chosen not in options]
+        if options:
+            short = short_names(options)
+            if name == "commit":
+                short |= {each: each[:8] for each in options}
+            st.multiselect(
+                words, options, placeholder="any", format_func=short.__getitem__, **state.bound(name)
+            )
+    return {f"{name}s": list(state.value(name)) or None for name in FILTERS}

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,12 +15,15 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest, Side
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings, VendorSettings
-from pages.widgets.shared.run_job import ReadJob
-from pages.widgets.shared.runner import Runner
+from dsocr_core.trace import run as trace_run
+from pages.widgets.shared.runner import AppSession, ReadJob, Runner
 from tests.support.fabricated_results import BACKENDS, result_of
+from tests.support.paths import SAMPLES
 
 REQUEST = OcrRequest(Path("page.png"), "small")
+DIED = "page.png: the vendor's worker ended (signal 9); run again"
 LONG_S = 60
 
 
@@ -32,9 +36,7 @@ class GatedPipeline:
         self.recorded_sides: tuple[Side, ...] = ()
         self.closed = False
         self.stop_at: Side | None = None
-        self.stored: list[Comparison] = []
-        self.stored_cancelled: list[bool] = []
-        self.not_recorded = ""
+        self.stored: list[tuple[Comparison, bool, object]] = []
 
     def check(self, sides: Sequence[Side]) -> None:
         """Everything can run."""
@@ -52,7 +54,9 @@ class GatedPipeline:
         if side == self.stop_at:
             cancel.set()
         self.reached.set()
-        self._stop(cancel)
+        while not self.gate.wait(0.005) or cancel.is_set():
+            if cancel.is_set():
+                raise Cancelled
         problem = self.fail.get(side)
         if isinstance(problem, DsocrError):
             return Comparison(request, errors={side: str(problem)})
@@ -60,18 +64,11 @@ class GatedPipeline:
             raise problem
         watch.text("text")
         watch.stage_ended(Stage.DECODE, 30.0)
-        result = result_of(BACKENDS[side], request, [], (10, 10))
-        return Comparison(request, **{side: result})
+        return Comparison(request, **{side: result_of(BACKENDS[side], request, [], (10, 10))})
 
-    def _stop(self, cancel: threading.Event) -> None:
-        while not self.gate.wait(0.005) or cancel.is_set():
-            if cancel.is_set():
-                raise Cancelled
-
-    def keep(self, comparison: Comparison, cancelled: bool = False) -> str:
-        self.stored.append(comparison)
-        self.stored_cancelled.append(cancelled)
-        return self.not_recorded
+    def keep(self, comparison: Comparison, cancelled: bool, machine: object) -> str:
+        self.stored.append((comparison, cancelled, machine))
+        return ""
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
         if not sides or not set(sides) <= set(self.recorded_sides):
@@ -100,37 +97,29 @@ def finished(job: ReadJob) -> ReadJob:
 
 
 def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: GatedPipeline) -> None:
-    job = runner.start(Settings(), REQUEST)
+    job = runner.read(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
-    a, b = job.side_views()
+    a, b = job.watches.values()
     assert (a.state, b.state) == ("running", "queued")
-    prefill, decode = a.stages
-    assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
-    assert decode.stage == Stage.DECODE
-    assert decode.running
-    assert (a.text_tail, a.characters) == ("read ", 5)
+    prefill, decode = a.stages()
+    assert prefill == (Stage.PREFILL, 20.0, False)
+    assert (decode[0], decode[2]) == (Stage.DECODE, True)
+    assert (a.tail(), a.characters) == ("read ", 5)
     pipeline.gate.set()
-    views = finished(job).side_views()
-    assert job.view().state == "done"
-    assert [side.state for side in views] == ["done", "done"]
-    assert views[0].text_tail == "read text"
-    (stored,) = pipeline.stored  # one run for both backends, so that it has their parity
-    assert pipeline.stored_cancelled == [False]
-    assert stored.a and stored.b and stored is job.comparison
-    assert job.comparison.a is not None
-    assert job.comparison.b is not None
+    finished(job)
+    assert (job.state, a.state, b.state, a.tail()) == ("done", "done", "done", "read text")
+    ((stored, cancelled, _),) = pipeline.stored  # one run for both backends, so that it has their parity
+    assert not cancelled and stored.a and stored.b and stored is job.comparison
 
 
 def test_cancel_ends_a_run_that_would_wait_forever(runner: Runner, pipeline: GatedPipeline) -> None:
-    job = runner.start(Settings(), REQUEST)
+    job = runner.read(Settings(), REQUEST)
     assert pipeline.reached.wait(LONG_S)
     job.cancel()
-    assert job.view().cancelling or not job.running
-    job.join(LONG_S)
-    assert job.view().state == "cancelled"
+    assert job.cancelling or not job.running
+    assert finished(job).state == "cancelled"
     found = runner.page_results(Settings(), REQUEST, job)
-    assert found.cancelled
-    assert found.problems == ()
+    assert found.cancelled and found.problems == ()
 
 
 def test_a_side_that_had_finished_before_the_cancel_is_recorded(
@@ -138,48 +127,34 @@ def test_a_side_that_had_finished_before_the_cancel_is_recorded(
 ) -> None:
     pipeline.gate.set()
     pipeline.stop_at = "b"
-    job = finished(runner.start(Settings(), REQUEST))
-    assert job.view().state == "cancelled"
-    (stored,) = pipeline.stored
-    assert pipeline.stored_cancelled == [True]
-    assert stored.a is not None and stored.b is None and stored.errors == {}
+    job = finished(runner.read(Settings(), REQUEST))
+    assert job.state == "cancelled"
+    ((stored, cancelled, _),) = pipeline.stored
+    assert cancelled and stored.a is not None and stored.b is None and stored.errors == {}
+    assert job.partial_texts() == {"b": "read "}  # A had finished: its result is whole
+    assert [watch.tokens for watch in job.watches.values()] == [2, 1]
     pipeline.stop_at = "a"
-    assert finished(runner.start(Settings(), REQUEST)).view().state == "cancelled"
+    assert finished(runner.read(Settings(), REQUEST)).state == "cancelled"
     assert len(pipeline.stored) == 1  # nothing was finished
 
 
-def test_what_a_cancelled_side_had_written_stays_readable(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.gate.set()
-    pipeline.stop_at = "b"
-    job = finished(runner.start(Settings(), REQUEST))
-    assert job.view().state == "cancelled"
-    assert job.partial_texts() == {"b": "read "}  # A had finished: its result is whole
-    assert [side.tokens for side in job.side_views()] == [2, 1]
-
-
-def test_one_side_failing_leaves_the_other_and_the_next_run_works(
+def test_a_killed_worker_leaves_the_other_side_and_the_next_run_works(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
     pipeline.gate.set()
-    pipeline.fail["b"] = DsocrError("page.png: the vendor's worker ended (signal 9); run again")
-    job = finished(runner.start(Settings(), REQUEST))
-    found = runner.page_results(Settings(), REQUEST, job)
-    assert job.view().state == "failed"
-    said = "page.png: the vendor's worker ended (signal 9); run again"
-    assert found.problems == (f"B: vendor, published code: {said}",)
-    assert found.comparison.a is not None
-    assert found.comparison.b is None
+    pipeline.fail["b"] = DsocrError(DIED)
+    pipeline.recorded_sides = ("a", "b")  # an older success does not cover the failure
+    found = runner.page_results(Settings(), REQUEST, finished(runner.read(Settings(), REQUEST)))
+    assert found.problems == (f"B: vendor, published code: {DIED}",) and found.recorded == ()
+    assert found.comparison.a is not None and found.comparison.b is None
     pipeline.fail.clear()
-    job = finished(runner.start(Settings(), REQUEST))
-    found = runner.page_results(Settings(), REQUEST, job)
-    assert job.view().state == "done"
-    assert found.problems == ()
-    assert found.comparison.b is not None
+    found = runner.page_results(Settings(), REQUEST, finished(runner.read(Settings(), REQUEST)))
+    assert found.problems == () and found.comparison.b is not None
 
 
 def test_a_closed_tab_cancels_its_run(runner: Runner, pipeline: GatedPipeline) -> None:
-    job = runner.start(Settings(), REQUEST, wanted=lambda: not pipeline.reached.is_set())
-    assert finished(job).view().state == "cancelled"
+    job = runner.read(Settings(), REQUEST, wanted=lambda: not pipeline.reached.is_set())
+    assert finished(job).state == "cancelled"
 
 
 def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline: GatedPipeline) -> None:
@@ -192,10 +167,10 @@ def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline
             asked.set()
         return answer is not False
 
-    job = runner.start(Settings(), REQUEST, wanted=wanted)
-    assert asked.wait(LONG_S) and job.running and not job.view().cancelling
+    job = runner.read(Settings(), REQUEST, wanted=wanted)
+    assert asked.wait(LONG_S) and job.running and not job.cancelling
     pipeline.gate.set()
-    assert finished(job).view().state == "done"
+    assert finished(job).state == "done"
 
 
 def test_an_unforeseen_error_is_one_line_without_details(
@@ -204,9 +179,9 @@ def test_an_unforeseen_error_is_one_line_without_details(
     monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
     pipeline.gate.set()
     pipeline.fail["a"] = ZeroDivisionError("secret path")
-    job = finished(runner.start(Settings(), REQUEST))
+    job = finished(runner.read(Settings(), REQUEST))
     said = r"unforeseen ZeroDivisionError, number [0-9a-f]{8}: errors\.log has the rest"
-    assert re.fullmatch(said, job.view().error)
+    assert job.state == "failed" and re.fullmatch(said, job.error)
     assert "secret path" in (tmp_path / "errors.log").read_text()
 
 
@@ -214,12 +189,11 @@ def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline:
     pipeline.gate.set()
     pipeline.recorded_sides = ("a", "b")
     first = runner.page_results(Settings(), REQUEST, None)
-    assert first.recorded == ("a", "b")
-    assert first.recorded_at == "2026-11-21T09:30:00+00:00"
-    job = finished(runner.start(Settings(), REQUEST, ("a",)))
-    found = runner.page_results(Settings(), REQUEST, job)
-    assert found.recorded == ("b",)
-    assert found.comparison.a is job.comparison.a
+    assert first.recorded == ("a", "b") and first.recorded_at == "2026-11-21T09:30:00+00:00"
+    job = finished(runner.read(Settings(), REQUEST, ("a",)))
+    found, again = (runner.page_results(Settings(), REQUEST, job) for _ in range(2))
+    assert found.recorded == ("b",) and found.comparison.a is job.comparison.a
+    assert again.comparison is found.comparison  # so that its report is made once
     other = OcrRequest(Path("other.png"), "small")
     assert runner.page_results(Settings(), other, job).recorded == ("a", "b")
 
@@ -233,24 +207,47 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
 
     runner = Runner(make)
     first = Settings(attention="eager")
-    job = runner.start(first, REQUEST)
+    job = runner.read(first, REQUEST)
     for timeout in (1.0, 2.0, 3.0):
-        with runner.using(Settings(vendor=VendorSettings(timeout_s=timeout))):
-            pass
+        runner.page_results(Settings(vendor=VendorSettings(timeout_s=timeout)), REQUEST, None)
     assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
     made[0].gate.set()
     finished(job)
-    with runner.using(first) as session:
-        assert session is made[0]
+    runner.page_results(first, REQUEST, None)
+    assert len(made) == 4
 
 
-def test_a_side_that_failed_is_not_covered_by_an_older_success(
+def test_runs_at_one_time_have_each_its_own_watch_of_the_machine(
     runner: Runner, pipeline: GatedPipeline
 ) -> None:
+    jobs = [runner.read(Settings(), REQUEST) for _ in range(3)]
     pipeline.gate.set()
-    pipeline.recorded_sides = ("a", "b")
-    pipeline.fail["b"] = DsocrError("the worker ended")
-    found = runner.page_results(Settings(), REQUEST, finished(runner.start(Settings(), REQUEST)))
-    assert found.comparison.b is None
-    assert found.recorded == ()
-    assert found.problems == ("B: vendor, published code: the worker ended",)
+    for job in jobs:
+        finished(job)
+    watches = [machine for _, _, machine in pipeline.stored]
+    assert None not in watches and len({*map(id, watches)}) == 3
+
+
+# --- what is not recorded is said ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["a file", "a file above it", "a loop of links"])
+def test_a_run_or_a_trace_that_is_not_recorded_is_said(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "history"
+    if broken == "a loop of links":
+        place.symlink_to(place)
+    else:
+        place.write_bytes(b"")
+        place = place / "below" if broken == "a file above it" else place
+    session = AppSession(Settings(history=str(place), device="cpu"))
+    page = OcrRequest(SAMPLES / "06-small-ticket.png", "tiny")
+    said = session.keep(Comparison(page, errors={"a": "out of memory"}))
+    assert said.startswith("This run was not recorded: ") and "history" in said and "\n" not in said
+    made = TraceSummary("page", "eager", "vendor", 1, (), None, (), "no difference")
+    monkeypatch.setattr(trace_run, "trace_page", lambda *_: made)
+    monkeypatch.setattr(session, "side", lambda _: None)
+    job = SimpleNamespace(cancel=None, token=None, wait_for=None)
+    summary, said = session.trace(page, "eager", 1, job)  # type: ignore[arg-type]
+    assert summary is made and said.startswith("This trace was not recorded: ")

@@ -1,0 +1,304 @@
+"""The tabs under a pair: the differences, what explains them, and what went in and came out of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from html import escape
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.base.formatting import NOT_RECORDED, duration, plural
+from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.input_parity import input_lines
+from dsocr_core.reading.margins import divergence_words
+from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Divergence, InputLine
+from dsocr_core.reading.records import SIDES, OcrResult
+from dsocr_core.runs.labels import in_order
+from pages.widgets.pair.shown import PairView, Results, sheet_text
+from pages.widgets.pair.state import PairState
+from pages.widgets.pair.viewer import clicked
+from pages.widgets.shared import figure, table
+from pages.widgets.shared.labels import colour, side_label, side_letter, stage_name
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.table import Column
+
+_STATUS = {
+    "matched": "matched", "moved": "moved", "relabelled": "relabelled", "text": "text differs",
+    "only_a": "only A", "only_b": "only B", "single": "not compared",
+}  # fmt: skip
+_CORNERS = "x1, y1, x2, y2 (px)"
+BLOCKS = {
+    "#": Column("#", width=45), "status": Column("status"), "label": Column("label"),
+    "A text": Column("A reads"), "B text": Column("B reads"), "page": Column("the page says"),
+    "IoU": Column("IoU", "%.3f"), "shift (%)": Column("shift (%)", "%.2f"),
+    **{name: Column(name) for name in (f"A {_CORNERS}", f"B {_CORNERS}")},
+}  # fmt: skip
+CANDIDATES = {
+    "side": Column("side"), "chosen": Column("chosen token"), "chosen logit": Column("its logit", "%.7g"),
+    "runner-up": Column("runner-up"), "runner-up logit": Column("its logit", "%.7g"),
+    "margin": Column("margin", "%.4g"),
+}  # fmt: skip
+INPUTS = {"same": Column("", width=40), **{name: Column(name) for name in ("input", "A", "B")}}
+_INPUTS_WORDS = {
+    True: "All settings that affect the result are equal.",
+    False: "The settings differ, so the outputs may differ.",
+    None: "What went into the model is not known on both sides.",
+}
+_MARKS = "✓ equal, ✗ differs, – differs without effect, ? not known on a side."
+_FEW = 12
+"""Rows of a table that does not scroll."""
+
+
+def draw(
+    shown: PairView,
+    state: PairState,
+    layers: Callable[[], None],
+    why: str = "",
+    files: Callable[[], None] = lambda: None,
+) -> None:
+    """Draw them.
+
+    `layers` draws the trace of the page, `files` what can be taken away; `why` is the command that tries
+    other settings on A.
+    """
+    drawers = {
+        "Differences": lambda: _differences(shown),
+        "Cause": lambda: _cause(shown, layers, why),
+        "Details": lambda: _details(shown, files),
+    }
+    figure.tabs(drawers, state)
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+
+def _differences(shown: PairView) -> None:
+    """What is about the whole page, the blocks that differ, or all of them, the first different token."""
+    report = shown.report
+    for item in report.differences if report else shown.comparison.differences:
+        if not item.where.boxes_a and not item.where.boxes_b and item.kind not in SETTINGS:
+            st.caption(plain(f"{item.sentence[:1].upper()}{item.sentence[1:]}"))
+    for side, result in shown.results.items():
+        for span in result.blocks:
+            if span.malformed is not None:  # it began like a block
+                words = f"{side_letter(side)}: {span.label[:80]} could not be read: {span.malformed}"
+                st.caption(plain(words))
+    if shown.rows:
+        _blocks(shown)
+    elif not shown.results:
+        st.caption("Neither side has a result.")
+    elif all(not result.boxes for result in shown.results.values()):
+        st.caption("No boxes on this page. The prompt *Markdown with boxes* asks for them.")
+    if report is not None and report.first_divergence is not None:
+        _divergence(shown, report.first_divergence)
+
+
+def _blocks(shown: PairView) -> None:
+    """The table; its rows have numbers of their own, as it may leave some out. A click selects the box."""
+    key = f"{shown.prefix}blocks"
+    words, switch = st.columns([5, 1], vertical_alignment="center")
+    count, misread = len(shown.rows), shown.misread_by_both
+    differ = f"{len(shown.differing)} of {plural(count, 'block')} differ"
+    said = differ if shown.report else plural(count, "block")
+    words.caption(f"{said}; {misread} of {count} are misread by both sides." if misread else f"{said}.")
+    every = switch.toggle("All blocks", key=f"{shown.prefix}all blocks", persist_state="session")
+    numbers = list(range(count)) if every or not shown.report else sorted(shown.differing)
+    if not numbers:
+        return
+    at = [numbers.index(shown.selected)] if shown.selected in numbers else []
+
+    def select() -> None:
+        row = clicked(key)
+        shown.select(numbers[row] if row is not None and row < len(numbers) else None)
+
+    table.draw(
+        block_table(shown, numbers), BLOCKS, "", _FEW, key=key, selection_mode="single-row", on_select=select,
+        selection_default={"selection": {"rows": at}},
+    )  # fmt: skip
+
+
+def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.DataFrame:
+    """A row a pair of blocks, numbered from one; `numbers` are those to show, all unless given."""
+    rows = []
+    for number in range(len(shown.rows)) if numbers is None else numbers:
+        row = shown.rows[number]
+        cells: dict[str, object] = {
+            "#": number + 1, "status": _STATUS[row.state], "label": row.box.label, "IoU": row.iou,
+            "shift (%)": row.shift_percent, "page": block.text if (block := shown.true_block(row)) else "",
+        }  # fmt: skip
+        for side in SIDES:
+            letter, box = side_letter(side), row.of(side)
+            cells[f"{letter} {_CORNERS}"] = f"{box.x1}, {box.y1}, {box.x2}, {box.y2}" if box else ""
+            cells[f"{letter} text"] = box.text if box else ""
+        rows.append(cells)
+    frame = pd.DataFrame(rows, columns=list(BLOCKS))
+    return frame if shown.truth else frame.drop(columns="page")
+
+
+def _divergence(shown: PairView, divergence: Divergence) -> None:
+    """Show where the tokens diverge, after which text, and how far apart the two best candidates were."""
+    counts = [len(result.token_ids or ()) for result in shown.results.values()]
+    row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
+    where = "before the first box" if row is None else f"box {(divergence.box_a or 0) + 1} of A"
+    of = " and ".join(f"{count:,}" for count in counts)
+    st.caption(
+        f"First different token: {divergence.index:,} of {of} ({where}); "
+        f"{divergence_words(divergence, min(counts))}. Text before it:"
+    )
+    st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
+    if divergence.margins is not None:
+        table.draw(candidates(divergence, shown.results.values()), CANDIDATES, NOT_RECORDED)
+
+
+def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataFrame:
+    """A row a side: the token chosen where the tokens diverge and the runner-up, each with its logit."""
+    texts = {
+        token: text
+        for result in results
+        for token, text in zip(result.token_ids or (), result.token_texts, strict=False)
+    }
+    rows = []
+    assert divergence.margins is not None
+    for side, top in zip(SIDES, (divergence.margins.a, divergence.margins.b), strict=True):
+        row: dict[str, object] = {"side": side_letter(side), "margin": top.margin if top else None}
+        for name, token, logit in (
+            zip(("chosen", "runner-up"), top.ids, top.logits, strict=True) if top else ()
+        ):
+            row |= {name: f"{token} {repr(texts.get(token, ''))[1:-1]}".strip(), f"{name} logit": logit}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(CANDIDATES))
+
+
+# --- cause ----------------------------------------------------------------------------------------
+
+
+def _cause(shown: PairView, layers: Callable[[], None], why: str) -> None:
+    """What explains the differences, the settings that differ, the first layer that differs."""
+    report = shown.report
+    if report is None:
+        st.caption("Two results are needed. Run both sides.")
+    elif not shown.causes:
+        st.caption("Nothing to explain." if not shown.differing else "No cause is known.")
+    for cause in shown.causes:
+        likely = "" if cause.name == "reproduced" else "Likely: "
+        st.markdown(f"- {likely}{plain(cause.words)}.")
+    if report is not None and (unequal := [line for line in report.inputs if line.unequal]):
+        st.caption("Settings that differ and affect the result:")
+        table.draw(input_table(unequal), INPUTS)
+    if why:
+        st.caption("Find the cause (tries up to 60 settings on A):")
+        st.code(why, language="bash", wrap_lines=True)
+    layers()
+
+
+# --- details --------------------------------------------------------------------------------------
+
+
+def _details(shown: PairView, files: Callable[[], None]) -> None:
+    """Times of each stage, what went into both models, the raw texts, what can be taken away."""
+    timed = {shown.names[side]: stage_parts(of) for side, of in shown.results.items() if of.timings}
+    words = "Time of each stage, one run of each side. Vision is part of prefill."
+    st.caption(words if timed else "No times of this page are recorded.")
+    if timed:
+        st.html(bars_html(timed, words))
+    if shown.report is not None:
+        st.caption(f"{_INPUTS_WORDS[shown.report.input_parity]} {_MARKS}")
+        table.draw(input_table(shown.report.inputs), INPUTS)
+    else:
+        for side, result in shown.results.items():  # of one side alone what its backend tells
+            lines = [line for line in input_lines(result, result) if line.a is not None]
+            table.draw(input_table(lines)[["input", "A"]].rename(columns={"A": side_letter(side)}))
+    figure.opened("Raw texts", f"{shown.prefix}raw texts", partial(_raw, shown))
+    files()
+
+
+def _raw(shown: PairView) -> None:
+    columns = st.columns(max(len(shown.results), 1))
+    for column, (side, result) in zip(columns, shown.results.items(), strict=False):
+        column.caption(plain(side_label(side, result.backend)))
+        column.code(sheet_text(result, shown.sheet)[0], language=None, wrap_lines=True, height=480)
+
+
+def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
+    """Input parity, one line a fact, with the marks of _MARKS."""
+    marks = {"equal": "✓", "differs": "✗"}
+    rows = [
+        (
+            "–" if line.state == "differs" and not line.decides else marks.get(line.state, "?"), line.name,
+            *(NOT_KNOWN if value is None else value for value in (line.a, line.b)),
+        )
+        for line in lines
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(INPUTS))
+
+
+# --- stages as bars from zero, in HTML that needs no library ------------------------------------------
+
+Part = tuple[str, float, bool]
+"""A stage, its milliseconds, and whether it lies inside prefill."""
+
+
+def stage_parts(result: OcrResult) -> list[Part]:
+    """The measured stages of a result in the order of running."""
+    spent = ((stage, result.milliseconds(stage)) for stage in all_stages())
+    return [(stage.value, ms, stage in inside_prefill()) for stage, ms in spent if ms is not None]
+
+
+def spans(parts: Iterable[Part]) -> Iterator[tuple[float, Part]]:
+    """Start of each part in ms: top-level stages follow one another, vision is at the head of prefill."""
+    clock = inner = 0.0
+    for part in parts:
+        stage, spent, inside = part
+        if stage == Stage.PREFILL:
+            inner = 0.0
+        elif not inside:
+            clock, inner = clock + inner, 0.0
+        yield (clock + inner if inside else clock), part
+        inner += spent if inside else 0.0
+        clock += 0.0 if inside else spent
+
+
+def timing_spans(results: Results) -> pd.DataFrame:
+    """One row a measured stage with where its bar begins: side, backend, stage, start_ms, ms, inside."""
+    rows = [
+        (side_letter(side), result.backend, stage, start, spent, inside)
+        for side, result in results.items()
+        for start, (stage, spent, inside) in spans(stage_parts(result))
+    ]
+    return pd.DataFrame(rows, columns=["side", "backend", "stage", "start_ms", "ms", "inside"])
+
+
+def bars_html(lines: Mapping[str, Sequence[Part]], words: str) -> str:
+    """A line a side over one axis; `words` say to those who do not see them what they show."""
+    drawn = {name: list(spans(parts)) for name, parts in lines.items()}
+    longest = max((at + spent for found in drawn.values() for at, (_, spent, _) in found), default=0.0) or 1.0
+    chips = "".join(
+        f"<span class='dsocr-chip'><i style='background:{colour(stage)}'></i>{_name(stage)}</span>"
+        for stage in in_order({part[0] for parts in lines.values() for part in parts})
+    )
+    rows = "".join(_row(name, found, longest) for name, found in drawn.items())
+    return (
+        f"<div class='dsocr-bars' role='img' aria-label='{escape(words, quote=True)}'>"
+        f"<div class='dsocr-bars-legend'>{chips}</div>{rows}</div>"
+    )
+
+
+def _name(stage: str) -> str:
+    return escape(stage_name(stage), quote=True)
+
+
+def _row(name: str, found: Sequence[tuple[float, Part]], longest: float) -> str:
+    # Outer bars first, so that the inner ones lie on them.
+    bars = "".join(
+        f"<i class='{'inside' if inside else 'outer'}' title='{_name(stage)}: {duration(spent)}' style='"
+        f"left:{at / longest:.3%};width:{spent / longest:.3%};background-color:{colour(stage)}'></i>"
+        for at, (stage, spent, inside) in sorted(found, key=lambda item: item[1][2])
+    )
+    whole = max((at + spent for at, (_, spent, _) in found), default=0.0)
+    return (
+        f"<div class='dsocr-bars-row'><span>{escape(name)}</span><div class='dsocr-bars-track'>{bars}"
+        f"<em style='left:{whole / longest:.3%}'>{duration(whole)}</em></div></div>"
+    )
