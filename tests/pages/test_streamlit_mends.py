@@ -188,26 +188,24 @@ def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
     return TestClient(app, base_url="http://127.0.0.1:8501")
 
 
-def _headers(origin: str | None) -> dict[str, str]:
-    return {} if origin is None else {"origin": origin}
-
-
-@pytest.mark.parametrize("origin", [None, "http://127.0.0.1:8501"])
-def test_the_apps_own_pages_and_programs_connect(client: TestClient, origin: str | None) -> None:
-    with client.websocket_connect("ws://127.0.0.1:8501/stream", headers=_headers(origin)):
+@pytest.mark.parametrize("origin", ["", "http://127.0.0.1:8501", "https://ocr.example.org"])
+def test_own_pages_programs_and_origins_of_the_settings_connect(client: TestClient, origin: str) -> None:
+    headers = {"origin": origin} if origin else {}
+    with client.websocket_connect("ws://127.0.0.1:8501/stream", headers=headers):
         pass
-    assert client.put("/upload", headers=_headers(origin)).text == "done"
+    assert client.put("/upload", headers=headers).text == "done"
+    answer = client.get("/upload").headers
+    assert answer["x-content-type-options"] == "nosniff"
+    assert answer["content-security-policy"] == "frame-ancestors 'self'"
 
 
 @pytest.mark.parametrize("origin", FOREIGN)
 def test_another_origin_gets_no_session_and_changes_nothing(client: TestClient, origin: str) -> None:
-    with (
-        pytest.raises(WebSocketDisconnect),
-        client.websocket_connect("ws://127.0.0.1:8501/stream", headers=_headers(origin)),
-    ):
+    headers = {"origin": origin}
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/stream", headers=headers):
         pytest.fail("a session was opened")
     for method in ("PUT", "GET"):
-        refused = client.request(method, "/upload", headers=_headers(origin))
+        refused = client.request(method, "/upload", headers=headers)
         assert refused.status_code == 403 and "--server.corsAllowedOrigins" in refused.text
 
 
@@ -218,13 +216,6 @@ def test_another_name_is_not_answered_whatever_the_method(client: TestClient, ho
     for method in ("PUT", "GET"):
         refused = client.request(method, "/upload", headers={"host": host})
         assert refused.status_code == 400 and "--server.allowedHosts" in refused.text
-
-
-def test_an_origin_of_the_settings_is_let_in_and_every_answer_forbids_frames(client: TestClient) -> None:
-    assert client.put("/upload", headers=_headers("https://ocr.example.org")).text == "done"
-    headers = client.get("/upload").headers
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["content-security-policy"] == "frame-ancestors 'self'"
 
 
 # --- addresses of pages ---------------------------------------------------------------------------
@@ -238,15 +229,10 @@ def test_every_page_of_the_navigation_has_a_route() -> None:
     ]  # fmt: skip
 
 
-def test_a_page_says_to_the_client_where_the_server_is() -> None:
+def test_a_page_says_where_the_server_is_and_has_its_style_from_the_first_frame() -> None:
     html = TestClient(Starlette(routes=[*page_addresses()])).get("/review").text
-    assert "window.__streamlit = {BACKEND_BASE_URL" in html
-    # Before the client's own scripts, which read it when they are loaded.
-    assert html.index("window.__streamlit") < html.index('<script type="module"')
-
-
-def test_the_style_is_in_the_page_from_its_first_frame_after_the_clients_own() -> None:
-    html = TestClient(Starlette(routes=[*page_addresses()])).get("/").text
+    # Before the client's own scripts, which read it when they are loaded; after the client's own styles.
+    assert html.index("window.__streamlit = {BACKEND_BASE_URL") < html.index('<script type="module"')
     assert html.index("</head>") < html.index(STYLE.read_text("utf-8")) < html.index('id="root"')
 
 
