@@ -25,8 +25,8 @@ from pages.widgets.flops import address as flops
 from pages.widgets.review import address as review
 from pages.widgets.runs import address as runs
 from pages.widgets.shared import resources, sources
+from pages.widgets.shared.labels import answer_html
 from pages.widgets.shared.runner import Runner
-from pages.widgets.shared.verdicts import answer_html
 from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
