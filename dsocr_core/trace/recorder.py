@@ -34,7 +34,9 @@ def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
     """The row of the table `traces`; what has parts is JSON."""
     first, file = summary.first, file_of(request)
     names = ("a", "b", "steps", "equal", "compared", "differing", "sentence")
-    details = {name: [asdict(each) for each in getattr(summary, name)] for name in ("causes", "routers")}
+    details: dict[str, object] = {
+        name: [asdict(each) for each in getattr(summary, name)] for name in ("causes", "routers")
+    }
     details |= {"only_a": summary.only_a, "only_b": summary.only_b}
     return {
         "page": request.name, "sha256": file and file.sha256, "preset": request.preset,
