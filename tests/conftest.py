@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.base import error_log
+from dsocr_core.base import errors
 from dsocr_core.engine.threads import wait_politely
 from tests.support import bf16_kernels, warm_interpreter
 
@@ -24,7 +24,7 @@ os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
 os.environ["HF_HUB_OFFLINE"] = "1"
 # So does the mirror of a remote history: what an earlier run of the tests left there would be believed.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dsocr-test-cache-")
-error_log.LOG_FILE = Path(tempfile.mkdtemp(prefix="dsocr-test-log-")) / "errors.log"
+errors.LOG_FILE = Path(tempfile.mkdtemp(prefix="dsocr-test-log-")) / "errors.log"
 
 
 def has_gpu() -> bool:

@@ -17,9 +17,9 @@ from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.folder import text_result
 from dsocr_core.base.child import Child
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text, visible
 from dsocr_core.base.specs import CommandSpec
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import PredictionError, TextMatcher, read_folder

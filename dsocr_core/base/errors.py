@@ -1,4 +1,20 @@
-"""Errors meant for people: their text is one line with the file, the cause and the way out."""
+"""Errors meant for people, one line each, and the log of internal ones: its number leads to the rest."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import traceback
+from datetime import UTC, datetime
+
+from dsocr_core.base.paths import RUNS_DIRECTORY
+from dsocr_core.base.sanitise import visible
+
+log = logging.getLogger(__name__)
+
+LOG_FILE = RUNS_DIRECTORY / "errors.log"
+_MOST_BYTES = 8 * 1024 * 1024
+"""Largest size of the log; then it begins anew, and the one before lies beside it."""
 
 
 class DsocrError(Exception):
@@ -15,3 +31,25 @@ class Cancelled(DsocrError):
 def one_line(error: BaseException, most: int = 300) -> str:
     """Write what an error of a library says, on one line of so many characters at most."""
     return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def unforeseen(error: BaseException, where: str) -> str:
+    """Write an error of ours with its traceback to the log; returns the sentence that people get."""
+    number, rest = secrets.token_hex(4), f"{LOG_FILE.name} has the rest"
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = f"{moment} {number} {where}\n{''.join(traceback.format_exception(error))}\n"
+    try:
+        LOG_FILE.parent.mkdir(parents=True, exist_ok=True)
+        if LOG_FILE.exists() and LOG_FILE.stat().st_size > _MOST_BYTES:
+            LOG_FILE.replace(LOG_FILE.with_suffix(".log.1"))
+        with LOG_FILE.open("ab") as handle:
+            handle.write(visible(entry).encode(errors="replace"))
+    except OSError as failure:
+        log.warning("%s: could not be written (%s)", LOG_FILE, failure.strerror)
+        rest = "its details could not be written"
+    return f"unforeseen {type(error).__name__}, number {number}: {rest}"
+
+
+def page_error(error: BaseException, page: str) -> DsocrError:
+    """Give what a page failed with: an error for people as it is, any other by its number in the log."""
+    return error if isinstance(error, DsocrError) else DsocrError(unforeseen(error, page))

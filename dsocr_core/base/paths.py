@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +45,10 @@ def why_unwritable(folder: Path) -> str | None:
     if not place.is_dir():
         return f"{place}: not a folder"
     return None if os.access(place, os.W_OK | os.X_OK) else f"{place}: cannot be written to"
+
+
+class Temporary(tempfile.TemporaryDirectory[str]):
+    """A temporary directory whose name says for what it is."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(prefix=f"dsocr-{what}-", ignore_cleanup_errors=True)

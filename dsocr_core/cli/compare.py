@@ -11,9 +11,9 @@ from typing import Annotated
 
 from rich.console import Console
 
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendChoice
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.compare_runs import (
     CompareError,
     Explain,

@@ -108,7 +108,7 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
     """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
     if is_output(name):
-        from dsocr_core.base.temporary import Temporary
+        from dsocr_core.base.paths import Temporary
         from dsocr_core.runs.importers.own_run import take_sharded_run
 
         folder = Path(stack.enter_context(Temporary("compare")))

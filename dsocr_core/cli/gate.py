@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 
 from dsocr_core.base.console import cancelled_by_interrupt, print_json
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.cli.compare_runs import may_be_run, written
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
 

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from jsonargparse import Namespace
 
 from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
-from dsocr_core.base.error_log import LOG_FILE, unforeseen
-from dsocr_core.base.errors import Cancelled, DsocrError, one_line
+from dsocr_core.base.errors import LOG_FILE, Cancelled, DsocrError, one_line, unforeseen
 from dsocr_core.cli import flops, history
 from dsocr_core.cli.bench import bench, profile
 from dsocr_core.cli.compare import compare

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dsocr_core.base.error_log import unforeseen
-from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.errors import DsocrError, one_line, unforeseen
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.reading.jsonable import to_jsonable

@@ -31,8 +31,8 @@ from dsocr_core.backends.on_device import (
     published_backend,
 )
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import json_bytes
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.formatting import plural
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.measure.processes import (
     RATES,
     Code,

@@ -19,8 +19,7 @@ from pathlib import Path
 from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
-from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import PROJECT_ROOT, Temporary
 from dsocr_core.runs.machine import TREE, MachineWatch
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import EngineName, Settings

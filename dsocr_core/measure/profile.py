@@ -18,7 +18,7 @@ import torch
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import TABLE_LIMIT, as_text
 from dsocr_core.runs.importers.ncu import Launches, launches_of

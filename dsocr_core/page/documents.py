@@ -19,8 +19,8 @@ from typing import NamedTuple, overload
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.page.decode_pool import count_pages, open_image, render_page
 from dsocr_core.page.decoding import DecodedPage, Unreadable, cause
 
@@ -213,7 +213,7 @@ def _name_of(images: Sequence[_Image]) -> str:
     return f"{first.name}#{','.join('-'.join(map(str, run)) for run in runs)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pages(Sequence[Page]):
     """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
 

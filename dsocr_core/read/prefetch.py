@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.base.error_log import page_error
+from dsocr_core.base.errors import page_error
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Prefetch, Work

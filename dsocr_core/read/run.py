@@ -13,8 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.base.error_log import page_error
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import DsocrError, page_error
 from dsocr_core.base.sanitise import text_name
 from dsocr_core.page.documents import expand
 from dsocr_core.read.loop import PageOutcome, read_pages

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.backends.backend import Backend, OnWait, Opening, open_backend
-from dsocr_core.base.error_log import page_error
-from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.errors import Cancelled, page_error
 from dsocr_core.base.uses import Closed, Uses
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.parity import Comparison

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes

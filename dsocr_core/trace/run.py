@@ -11,7 +11,7 @@ import torch
 
 from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dsocr_core.base.child import Child, module_environment
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.vendor.protocol import FILES, Message, decode, encode
 
 

@@ -23,7 +23,7 @@ OPEN = """
 import hashlib, json, os, sys
 from dsocr_core.base.child import Child
 from dsocr_core.base.system import memory_limit, memory_of, unbounded
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.decode_pool import count_pages, page_text, render_page
 from pathlib import Path

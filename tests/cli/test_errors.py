@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.base import error_log
+from dsocr_core.base import errors
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord
@@ -24,7 +24,7 @@ Said = Callable[..., str]
 @pytest.fixture(autouse=True)
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "log" / "errors.log"
-    monkeypatch.setattr(error_log, "LOG_FILE", file)
+    monkeypatch.setattr(errors, "LOG_FILE", file)
     return file
 
 

@@ -22,7 +22,7 @@ from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.base import error_log
+from dsocr_core.base import errors
 from pages.widgets.shared.messages import show_script_error
 from pages.widgets.streamlit_mends import (
     STYLE,
@@ -71,7 +71,7 @@ def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         made(self, *given, **named, on_script_error=show_script_error)
 
     monkeypatch.setattr(script_runner.ScriptRunner, "__init__", with_handler)
-    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+    monkeypatch.setattr(errors, "LOG_FILE", tmp_path / "errors.log")
 
     def press(label: str) -> AppTest:
         test = AppTest.from_function(script).run()
@@ -126,7 +126,7 @@ def test_what_nobody_foresaw_is_a_sentence_and_the_log_has_the_rest(
     [shown] = test.error
     [number] = re.findall(r"unforeseen KeyError, number ([0-9a-f]{8})", shown.value.replace("\\", ""))
     assert "secret" not in shown.value and not test.exception
-    log = error_log.LOG_FILE.read_text()
+    log = errors.LOG_FILE.read_text()
     assert number in log and "/secret/path" in log
 
 

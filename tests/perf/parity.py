@@ -32,8 +32,7 @@ from torch import Tensor
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import PROJECT_ROOT, Temporary
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine

@@ -22,7 +22,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.read.plan import RunPlan

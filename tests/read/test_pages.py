@@ -21,7 +21,7 @@ from PIL import Image
 import dsocr_core.read.loop as loop
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
-from dsocr_core.base import error_log
+from dsocr_core.base import errors
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.engine.page import PreparedPage
@@ -355,7 +355,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
 def test_what_nobody_foresaw_costs_its_page_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+    monkeypatch.setattr(errors, "LOG_FILE", tmp_path / "errors.log")
 
     def act(request: OcrRequest) -> None:
         if request.name == "page001.png":

@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.paths import cache_directory, home, why_unwritable
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary, cache_directory, home, why_unwritable
 
 
 class FastEngineUnavailableError(DsocrError):

@@ -28,8 +28,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from dsocr_core.base.error_log import page_error
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled, DsocrError, page_error
 from dsocr_core.engine.base import Engine, ToPrefill
 from dsocr_core.engine.fast.batch_buffers import position_bytes, positions_of, ring_slack, slot_bytes
 from dsocr_core.engine.fast.batch_step import BatchStep

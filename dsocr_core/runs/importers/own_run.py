@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import paired
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import MIB, PICTURE_LIMIT, ImportedRun, RunFiles, Skipped

@@ -12,8 +12,8 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
+from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import paired
-from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import WORDS, import_paths
 from dsocr_core.runs.storage import StorageError, checked_relative

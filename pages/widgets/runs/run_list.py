@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
-from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.paths import Temporary
 from dsocr_core.review.keys import review_key
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History

@@ -16,8 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime import get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dsocr_core.base.error_log import unforeseen
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled, DsocrError, unforeseen
 from dsocr_core.base.formatting import duration
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.streamlit_mends import rerun_fragment, rerun_page

@@ -6,8 +6,7 @@ import re
 
 import streamlit as st
 
-from dsocr_core.base.error_log import unforeseen
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import DsocrError, unforeseen
 from dsocr_core.base.sanitise import visible
 
 _JOINER = "\N{WORD JOINER}"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dsocr_core.base import error_log
+from dsocr_core.base import errors
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.parity import Comparison
@@ -176,7 +176,7 @@ def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline
 def test_an_unforeseen_error_is_one_line_without_details(
     runner: Runner, pipeline: GatedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+    monkeypatch.setattr(errors, "LOG_FILE", tmp_path / "errors.log")
     pipeline.gate.set()
     pipeline.fail["a"] = ZeroDivisionError("secret path")
     job = finished(runner.read(Settings(), REQUEST))
