@@ -18,7 +18,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
-from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reason, token_limit
+from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reason, generate, token_limit
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
@@ -93,7 +93,7 @@ class Prefilled:
 
 
 class Engine:
-    """One page through the stages, decoded by a subclass (`start`, `tokens`). Hold the device's lock."""
+    """One page through the stages, by the modules in the published order. Hold the device's lock."""
 
     name: ClassVar[str]
 
@@ -238,13 +238,17 @@ class Engine:
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
         """Make an empty sequence for the prefill of that prompt."""
-        raise NotImplementedError
+        model = self.checkpoint.model
+        sequence = Sequence.start(model, prompt_ids, limit, ngram, self.core, self.rotary_dtype)
+        sequence.best = BestTwo() if self.options.top_two else None
+        return sequence
 
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
     ) -> Iterator[int]:
         """Yield the new tokens after the prefill's `logits` (V,), the end token included."""
-        raise NotImplementedError
+        following = sequence.next_logits(self.checkpoint.model)
+        return generate(following, logits, sequence.rule, limit, self.end_token, sequence.best)
 
     @contextmanager
     def modes(self) -> Iterator[None]:

@@ -24,12 +24,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.batch_buffers import position_bytes
-from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.batch_step import BatchStep, position_bytes
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH, StepGraph, repeated
 from dsocr_core.engine.fast.graphs import record
-from dsocr_core.engine.fast.launches import StepLaunches, launches_for
-from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches, launches_for
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.state import DONE, POSITION, state_row

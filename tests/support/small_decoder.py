@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from dsocr_core.engine.fast.launches import StepLaunches
+from dsocr_core.engine.fast.step import StepLaunches
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel

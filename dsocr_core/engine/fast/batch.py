@@ -30,12 +30,17 @@ from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError, page_error
 from dsocr_core.engine.base import Engine, ToPrefill
-from dsocr_core.engine.fast.batch_buffers import position_bytes, positions_of, ring_slack, slot_bytes
-from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.batch_step import (
+    BatchLaunches,
+    BatchStep,
+    position_bytes,
+    positions_of,
+    ring_slack,
+    slot_bytes,
+)
 from dsocr_core.engine.fast.decode import Copies, GroupPipeline, Queued, Timestamp
 from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
 from dsocr_core.engine.fast.graphs import record
-from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage

@@ -1,7 +1,7 @@
 """One decode step of many sequences, each in its slot: buffers that never move and the launches over them.
 
-Letters: S slots, K rows a slot, L layers, h heads, P positions a slot's cache holds, D head dim, C hidden
-size, V vocabulary.
+Letters: S slots, K rows a slot, R = K S, L layers, h heads, P positions a slot's cache holds, N tokens of the
+prompt, D head dim, C hidden size, V vocabulary. Row r S + s is r tokens ahead of slot s's current one.
 
 A pass over drafts is a step with K rows a slot: the current token and what the slot's draft says comes next
 (`kernels.batch.drafts`). Its tokens and logits are those of single steps, bit for bit: products over all
@@ -15,34 +15,27 @@ device. A step of S slots has the same launches whatever its slots hold, so one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from dsocr_core.base.specs import Precision
-from dsocr_core.engine.fast.batch_buffers import (
-    MOST_ROWS,
-    PASS_ROWS,
-    POSITIONS_STEP,
-    BatchRows,
-    SlotCaches,
-    positions_of,
-    ring_slack,
-)
 from dsocr_core.engine.fast.drafts import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.graphs import SideStream
-from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, Experts, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.batch.attention import attend_rows, join_rows
 from dsocr_core.kernels.batch.drafts import DRAFT_SIZE, LENGTH, accept
 from dsocr_core.kernels.batch.embed import Drafts, embed_rows
-from dsocr_core.kernels.batch.head import ban_repeats, best_of_parts, take_best_rows
+from dsocr_core.kernels.batch.head import ban_repeats, best_of_parts, head_parts, take_best_rows
 from dsocr_core.kernels.batch.rotary import rotary_rows
 from dsocr_core.kernels.batch.router import gated_rows, route_rows
+from dsocr_core.kernels.batch.scales import FP8, Scales, as_cached, scales_of
 from dsocr_core.kernels.decode.embed_token import matched_at_start
-from dsocr_core.kernels.launch import TRITON, Kernels, Tile
+from dsocr_core.kernels.launch import TRITON, Kernels, Launch, Tile
 from dsocr_core.kernels.prefill.add_norm import add_and_norm
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
 from dsocr_core.kernels.prefill.grouped_experts import (
@@ -54,6 +47,163 @@ from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
+
+PASS_ROWS = (4, 8)
+"""Rows that a slot may have in a pass over drafts."""
+MOST_ROWS = max(PASS_ROWS)
+POSITIONS_STEP = 64
+"""Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
+
+
+def positions_of(prompt_tokens: int, limit: int) -> int:
+    """P: what a slot must hold for such a page."""
+    return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
+
+
+def ring_slack(config: DecoderConfig, drafted: bool) -> int:
+    """Slots of a ring beyond its window, so that refused rows of a draft never overwrite visible keys."""
+    return MOST_ROWS - 1 if drafted and config.window is not None else 0
+
+
+def position_bytes(config: DecoderConfig, dtype: torch.dtype, precision: Precision) -> int:
+    """Count the bytes of a position's keys and values in all layers."""
+    size = 1 if precision == "fp8-kv" else dtype.itemsize
+    return 2 * config.layers * config.heads * config.head_dim * size
+
+
+def slot_bytes(
+    config: DecoderConfig,
+    positions: int,
+    held: int,
+    dtype: torch.dtype,
+    drafted: bool = False,
+    precision: Precision = "off",
+) -> int:
+    """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
+    cache = position_bytes(config, dtype, precision)
+    rows = MOST_ROWS if drafted else 1
+    return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
+
+
+class SlotCaches:
+    """`keys` and `values` (L, S, h, P, D), and of those in 8 bits the `scales` (L, S, h)."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, precision: Precision
+    ) -> None:
+        eight = precision == "fp8-kv"
+        self.keys, self.values = (
+            torch.empty(shape, dtype=FP8 if eight else dtype, device=device) for _ in "kv"
+        )
+        self.scales: Scales = (None, None)
+        self._prompt: Tensor | None = None
+        if eight:
+            self.scales = torch.ones(shape[:3], device=device), torch.ones(shape[:3], device=device)
+            layers, _, *rest = shape
+            self._prompt = torch.empty(2, layers, 1, *rest, dtype=dtype, device=device)
+
+    def of_layer(self, number: int) -> Scales:
+        """The scales of a layer, (S, h) each."""
+        keys, values = (None if scale is None else scale[number] for scale in self.scales)
+        return keys, values
+
+    def of_slot(self, slot: int) -> KvCache:
+        """Give that slot's cache, empty, for a prefill."""
+        if self._prompt is None:
+            return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
+        cache = _Rounded.over(self._prompt[0], self._prompt[1])
+        cache.into = self, slot
+        return cache
+
+    def round(self, slot: int, prompt: tuple[Tensor, Tensor], count: int) -> None:
+        """Bring the first positions of full keys and values, (L, 1, h, P, D) each, into a slot."""
+        for half, mine, scales in zip(prompt, (self.keys, self.values), self.scales, strict=True):
+            written, scale = half[:, 0, :, :count], None  # (L, h, N, D)
+            if scales is not None:
+                scales[:, slot] = scales_of(written)
+                scale = scales[:, slot, :, None, None]
+            mine[:, slot, :, :count] = as_cached(written, scale)
+
+
+class _Rounded(KvCache):
+    """The cache of a prefill, which is rounded into its slot once it is whole."""
+
+    into: tuple[SlotCaches, int]
+
+    def advance(self, count: int) -> None:
+        super().advance(count)
+        caches, slot = self.into
+        caches.round(slot, (self.keys, self.values), self.length)
+
+
+class BatchRows:
+    """Buffers of the rows that a step feeds, by what they hold; all but `starts` grow with the rows."""
+
+    def __init__(
+        self, config: DecoderConfig, rows: int, splits: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        heads, head_dim, width = config.heads, config.head_dim, config.hidden_size
+        chosen, parts = config.experts_per_token, head_parts(config.vocab_size)
+        self.x, self.y, self.added = (zeros(rows, width) for _ in range(3))
+        self.qkv = zeros(rows, 3 * heads * head_dim)
+        self.q = zeros(rows, heads, head_dim)
+        self.partial = zeros(rows, splits, heads, head_dim, dtype=torch.float32)
+        self.log_sums = zeros(rows, splits, heads, dtype=torch.float32)
+        self.mixed = zeros(rows, heads * head_dim)
+        self.dense_wide = zeros(rows, 2 * config.intermediate_size)
+        self.dense = zeros(rows, config.intermediate_size)
+        self.wide = zeros(rows, config.routed_experts + 2 * config.shared_width)
+        self.shared = zeros(rows, config.shared_width)
+        self.chosen = zeros(rows, chosen, dtype=torch.int32)
+        self.weights = zeros(rows, chosen, dtype=torch.float32)
+        self.order = zeros(rows * chosen, dtype=torch.int32)
+        self.starts = zeros(config.routed_experts + 1, dtype=torch.int32)
+        self.gated = zeros(rows * chosen, config.moe_intermediate_size)
+        self.routed = zeros(rows, chosen, width)
+        self.logits = zeros(rows, config.vocab_size)
+        self.best_logit = zeros(rows, parts, dtype=torch.float32)
+        self.best_token = zeros(rows, parts, dtype=torch.int32)
+
+    def first(self, rows: int) -> BatchRows:
+        """The same buffers' first rows."""
+        part, held = copy(self), len(self.x)
+        for name, tensor in vars(self).items():
+            if name != "starts":
+                setattr(part, name, tensor[: len(tensor) * rows // held])
+        return part
+
+
+PROGRAMS = 2560
+"""Programs of attention, about: as many as fit at once."""
+FEWEST_SPLITS, MOST_SPLITS = 4, 32
+
+
+@dataclass(frozen=True)
+class BatchLaunches:
+    """Block sizes of the kernels. `splits` None chooses by the number of slots, the grouped ones likewise."""
+
+    attention: Launch = field(default=Launch(32, 1))
+    """One warp: where keys are 8 bits wide, more wait for each other longer than for memory."""
+    stages: int = 3
+    splits: int | None = None
+    rows: Launch = field(default=Launch(1024, 4))
+    """Launch of kernels that read a row: routing, gating, joining, the rule."""
+    small: Launch = field(default=Launch(1, 1))
+    """Launch of kernels that read a few numbers a program."""
+    best: Launch = field(default=Launch(2048, 4))
+    accept: Launch = field(default=Launch(512, 8))
+    gate_up: Tile | None = None
+    down: Tile | None = None
+
+    def splits_for(self, slots: int, heads: int) -> int:
+        if self.splits is not None:
+            return self.splits
+        wanted = max(FEWEST_SPLITS, PROGRAMS // (slots * heads))
+        return min(MOST_SPLITS, 1 << (wanted - 1).bit_length())
+
 
 Named = tuple[str, Callable[[], object]]
 """A launch, or several, by a name."""

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.graphs import Recording, record
-from dsocr_core.engine.fast.launches import StepLaunches
-from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import Sequence, best_allowed
 from dsocr_core.models.blocks.attention import AttentionCore

@@ -8,13 +8,13 @@ With a window the cache is a prompt and a ring, in which a token's slot follows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.launches import StepLaunches, launches_for
 from dsocr_core.engine.fast.weights import DecoderWeights, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.decode.attention_output import attention_output
@@ -27,11 +27,75 @@ from dsocr_core.kernels.decode.lm_head import best_of_bounded, take_best
 from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.decode.router import route
 from dsocr_core.kernels.decode.split_attention import split_attention
-from dsocr_core.kernels.launch import row_programs, unready
+from dsocr_core.kernels.launch import Launch, may_overlap, row_programs, unready
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
+
+
+@dataclass(frozen=True)
+class StepLaunches:
+    """Block sizes of every kernel, by its name, which are early, and how attention is split.
+
+    The defaults were measured fastest on an H200 at the published sizes (`docs/performance.md`).
+    `splits` are attention's parts at most, `tiles` of `split_attention.rows` positions are read at once.
+    """
+
+    embed_token: Launch = field(default=Launch(512))
+    qkv_rotary: Launch = field(default=Launch(8, early=True))
+    split_attention: Launch = field(default=Launch(64, warps=8, early=True))
+    attention_output: Launch = field(default=Launch(16))
+    dense_gate_up: Launch = field(default=Launch(8, early=True))
+    dense_down: Launch = field(default=Launch(4, early=True))
+    route: Launch = field(default=Launch(1, warps=8))
+    gate_up: Launch = field(default=Launch(4, programs=528))
+    mixture_down: Launch = field(default=Launch(4, early=True))
+    split_vector: Launch = field(default=Launch(1, early=True))
+    bound_rows: Launch = field(default=Launch(32, early=True, programs=396))
+    best_of_bounded: Launch = field(default=Launch(16, programs=264))
+    take_best: Launch = field(default=Launch(512, early=True))
+    splits: int = 8
+    tiles: int = 4
+
+    @property
+    def positions_at_once(self) -> int:
+        """Positions that a program of attention reads at once."""
+        return self.tiles * self.split_attention.rows
+
+    def of(self, kernel: str) -> Launch:
+        """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
+        return getattr(self, kernel)
+
+    def read_before_wait(self) -> dict[str, tuple[str, ...]]:
+        """Name who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
+
+        Older rows of the cache come from the step before, so `take_best` stands for them.
+        """
+        return {
+            "qkv_rotary": ("take_best",),
+            "split_attention": ("take_best",),
+            "attention_output": ("take_best",),
+            "gate_up": ("attention_output",),
+            "mixture_down": ("route",),
+            "bound_rows": ("embed_token", "take_best"),
+            "best_of_bounded": ("take_best",),
+        }
+
+    def with_dependent(self, dependent: bool) -> StepLaunches:
+        """The same with programmatic dependent launch on or off everywhere."""
+        changes: dict[str, Any] = {
+            name: replace(value, dependent=dependent)
+            for name, value in vars(self).items()
+            if isinstance(value, Launch)
+        }
+        return replace(self, **changes)
+
+
+def launches_for(device: torch.device) -> StepLaunches:
+    """The defaults; dependent launch from Hopper on."""
+    return StepLaunches().with_dependent(may_overlap(device))
+
 
 Named = tuple[str, Callable[[], None]]
 """A launch by its kernel's name."""

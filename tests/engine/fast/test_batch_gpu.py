@@ -7,7 +7,6 @@ form, recorded against launched, and a sequence's tokens whatever its neighbours
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.batch import Slots
 from dsocr_core.engine.fast.batch_step import BatchStep
-from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.batch.attention import (
     attend_rows,
@@ -24,7 +22,7 @@ from dsocr_core.kernels.batch.attention import (
     join_rows_reference,
 )
 from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
-from dsocr_core.kernels.state import DONE, state_row
+from dsocr_core.kernels.state import state_row
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.decoder_sizes import EMBEDDED, PUBLISHED, random_decoder
 
@@ -142,19 +140,6 @@ def test_every_page_decodes_the_same_whatever_is_beside_it(weights: tuple[object
     )
 
 
-@torch.inference_mode()
-def test_other_blocks_give_the_same_logits(weights: tuple[object, DecoderWeights]) -> None:
-    config, held = weights
-    found = []
-    for launches in (BatchLaunches(), BatchLaunches(Launch(16, 2), 2, 1), BatchLaunches(Launch(64, 8), 1, 8)):
-        step = BatchStep(held, config, 4, POSITIONS, torch.bfloat16, -1, launches)  # type: ignore[arg-type]
-        fill(step, [0, 1, 2])
-        step.run()
-        found.append(step.logits[:3].float())
-    for other in found[1:]:
-        assert _row_errors(other, found[0]).median() < 3e-2
-
-
 def _row_errors(logits: Tensor, exact: Tensor) -> Tensor:
     """Of each row, what is banned left out."""
     allowed = ~exact.isinf()
@@ -182,26 +167,3 @@ def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, Deco
         ended += decoder.advance()
     assert sorted(str(one.key) for one in ended) == ["0", "1", "2"]
     assert all(len(one.tokens) == 20 and (one.milliseconds or 0) > 0 for one in ended)
-
-
-@torch.inference_mode()
-def test_finished_slots_cost_little() -> None:
-    config = replace(PUBLISHED, layers=2)
-    held = pack(random_decoder(config, torch.device("cuda")))
-    step = BatchStep(held, config, 64, 2048, torch.bfloat16, -1)
-    decoder = Slots(step)
-    row = state_row(1900, 2047, 0, NgramPolicy(20), first_new=900)
-    live = torch.tensor(row, dtype=torch.int32).repeat(64, 1).cuda()
-    times = []
-    for done in (0, 1):
-        live[:, DONE] = done
-        for _ in range(3):
-            step.states.copy_(live)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(5):
-                decoder.replay()
-            end.record()
-            end.synchronize()
-        times.append(start.elapsed_time(end))
-    assert times[1] < times[0]

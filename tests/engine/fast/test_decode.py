@@ -89,16 +89,6 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
         step.begin((*PROMPT, 1, 1), 40, 0)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@torch.inference_mode()
-@pytest.mark.parametrize("policy", [NgramPolicy(2, 9, (33,)), NgramPolicy(1, 7), NgramPolicy(3, 30, (1, 2))])
-def test_policies_on_a_gpu(model: OcrModel, fast: FastDecoder, policy: NgramPolicy) -> None:
-    for limit in (9, 40):
-        expected = eager_tokens(model, limit, policy)
-        assert fast_tokens(fast, model, limit, policy) == expected
-
-
 @torch.inference_mode()
 def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
     """Blocks of 16 rows in two programs: several blocks each."""

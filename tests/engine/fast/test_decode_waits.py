@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dsocr_core.engine.fast.decode as decode_module
-from dsocr_core.engine.fast.decode import FastDecoder, GroupPipeline, StepGraph, Timestamp
+from dsocr_core.engine.fast.decode import FastDecoder, GroupPipeline, Timestamp
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.blocks.decoder import Decoder
@@ -66,17 +66,6 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     assert log == [
         "copy", *group, "wait", *group, "wait", "step", "step", "copy", "wait", "wait",
     ]  # fmt: skip
-
-
-def test_a_group_takes_as_few_graphs_as_it_fits() -> None:
-    """By hand: 21 steps are two graphs of eight and five of one."""
-    graph, log = StepGraph.__new__(StepGraph), list[int]()
-    graph._group = 8
-    graph._graphs = cast("Any", {n: SimpleNamespace(replay=lambda n=n: log.append(n)) for n in (1, 8)})
-    for count, expected in ((21, [8, 8, 1, 1, 1, 1, 1]), (8, [8]), (3, [1, 1, 1]), (0, [])):
-        log.clear()
-        graph.replay(count)
-        assert log == expected
 
 
 @pytest.mark.gpu

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr_core.engine.fast.launches import StepLaunches
-from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch, unready

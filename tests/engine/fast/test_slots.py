@@ -17,10 +17,8 @@ from torch import Tensor
 import dsocr_core.engine.fast.batch as batch
 import dsocr_core.engine.fast.batch_step as batch_step
 from dsocr_core.engine.fast.batch import Slots
-from dsocr_core.engine.fast.batch_buffers import SlotCaches, slot_bytes
-from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, SlotCaches, slot_bytes
 from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
-from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, generate
 from dsocr_core.engine.generate import Sequence as Decoding

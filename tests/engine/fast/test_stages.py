@@ -26,7 +26,7 @@ from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
-from dsocr_core.engine.fast.vision import FastVision, VisionTowers
+from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
@@ -97,22 +97,6 @@ def test_the_encoder_answers_as_its_modules_do(kernels: bool) -> None:
     features = torch.cat([view.flatten(2).transpose(1, 2).flatten(0, 1) for view in maps])
     expected = torch.cat([model.encoder(view).flatten(0, 1) for view in maps])
     assert_close(towers.behind(features, groups), expected, 2e-5)
-
-
-@torch.inference_mode()
-def test_a_pass_is_reused_for_its_shapes(model: OcrModel) -> None:
-    vision = FastVision(VisionTowers(model))
-
-    def read(view: Tensor) -> Tensor:
-        found = vision.start([view])
-        for stage in found.stages:
-            stage()
-        return found.tokens[0].clone()
-
-    first, second = noise((1, 3, 64, 64), (1, 3, 64, 64))
-    one, made = read(first), vision.start([first])
-    assert not torch.equal(read(second), one) and torch.equal(read(first), one)
-    assert vision.start([second]) is made is not vision.start([noise((2, 3, 64, 64))[0]])
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from dsocr_core.engine.fast.decode import StepGraph
-from dsocr_core.engine.fast.launches import StepLaunches
-from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.models.blocks.decoder import Decoder

@@ -28,7 +28,6 @@ from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import gated_rows, gated_rows_reference, route_rows, route_rows_reference
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
@@ -200,10 +199,7 @@ def test_best_rows_breaks_ties_and_ends_as_its_reference(
     assert found[0][1][:, :3].tolist() == [[3, 9, 0], [3, 9, 0], [2, 9, 1], [2, 3, 1], [2, 9, 1]]
 
 
-BANS = pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
-
-
-@BANS
+@pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
 @pytest.mark.parametrize(
     "policies",
     [
@@ -237,12 +233,3 @@ def test_banned_tokens_are_those_of_each_slots_rule(
         for slot, prompt in enumerate(prompts):
             rules[slot].push(int(sequences[slot, prompt - 1 + step]))
             assert set(logits[slot].isinf().nonzero().flatten().tolist()) == rules[slot].banned()
-
-
-def test_a_finished_slot_bans_nothing(device: torch.device) -> None:
-    tokens = torch.zeros(1, 5, dtype=torch.int32, device=device)
-    matched, logits = torch.full((1, 2, 5), 7, dtype=torch.int32, device=device), torch.zeros(1, 3)
-    logits = logits.to(device)
-    at = states(device, (3, 9, 1, 1))
-    ban_repeats(tokens, at, matched, logits, AT)
-    assert not logits.any() and (matched == 7).all() and int(at[0, DONE]) == 1

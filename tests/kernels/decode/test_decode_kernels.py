@@ -152,14 +152,17 @@ MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shar
 
 @DTYPES
 @pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_gate_up_matches_its_reference(
+def test_a_dense_layer_matches_its_references(
     width: int, inner: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     new = Random(5, dtype, device)
     inputs = new.normal(width), new.normal(width), new.matrix(inner, width), new.matrix(inner, width)
-    gated = new.poison(inner)
+    gated, weight, x = new.poison(inner), new.matrix(width, inner), new.normal(width)
     dense_gate_up(*inputs, gated, EPS, Launch(32))
     assert_close(gated, dense_gate_up_reference(*inputs, EPS))
+    expected = dense_down_reference(gated, weight, x)
+    dense_down(gated, weight, x, Launch(16))
+    assert_close(x, expected)
 
 
 @DTYPES
@@ -198,18 +201,6 @@ def test_mixture_down_matches_its_reference(
     assert_close(arguments[6], expected)
 
 
-@DTYPES
-@pytest.mark.parametrize(("width", "inner"), [(64, 96), (320, 896), (60, 43)])
-def test_dense_down_matches_its_reference(
-    width: int, inner: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    new = Random(8, dtype, device)
-    gated, weight, x = new.normal(inner), new.matrix(width, inner), new.normal(width)
-    expected = dense_down_reference(gated, weight, x)
-    dense_down(gated, weight, x, Launch(16))
-    assert_close(x, expected)
-
-
 ROUTES = [(64, 64, 6), (320, 8, 2), (60, 5, 5), (16, 1, 1), (48, 70, 3)]
 
 
@@ -234,24 +225,17 @@ def test_route_matches_its_reference(
         assert_close(weights.to(dtype), expected[1].to(dtype))
 
 
-def test_equal_logits_go_to_the_lowest_ids(device: torch.device) -> None:
+def test_equal_logits_go_to_the_lowest_ids_and_nan_behind_all(device: torch.device) -> None:
     """By hand: x is its own norm, so the logits are 2.0 three times, for two places after the 3.0."""
-    logits = torch.tensor([2.0, 1.0, 2.0, 3.0, 2.0], device=device)
-    ids, weights = torch.full((3,), -1, dtype=torch.int32, device=device), torch.zeros(3, device=device)
-    ones = torch.ones(16, device=device)
-    route(ones, ones, (logits / 16)[:, None] * ones, ids, weights, 0.0, 1.0, Launch())
-    assert ids.tolist() == [3, 0, 2]
-    assert route_reference(logits, 3, 1.0)[0].tolist() == [3, 0, 2]
-    torch.testing.assert_close(weights, logits.softmax(dim=0)[[3, 0, 2]])
-
-
-def test_a_logit_that_is_no_number_leaves_experts(device: torch.device) -> None:
-    """By hand: NaN ranks behind all numbers, and by its id among its like."""
-    router = torch.zeros(4, 16, device=device)
-    router[0], router[2], router[3] = float("nan"), 1.0, float("nan")
-    ones, ids = torch.ones(16, device=device), torch.full((3,), -1, dtype=torch.int32, device=device)
-    route(ones, ones, router, ids, torch.zeros(3, device=device), 0.0, 1.0, Launch())
-    assert ids.tolist() == [2, 1, 0]
+    nan = float("nan")
+    for values, places in (((2.0, 1.0, 2.0, 3.0, 2.0), [3, 0, 2]), ((nan, 0.0, 1.0, nan), [2, 1, 0])):
+        logits, ones = torch.tensor(values, device=device), torch.ones(16, device=device)
+        ids, weights = torch.full((3,), -1, dtype=torch.int32, device=device), torch.zeros(3, device=device)
+        route(ones, ones, (logits / 16)[:, None] * ones, ids, weights, 0.0, 1.0, Launch())
+        assert ids.tolist() == places
+        if not logits.isnan().any():
+            assert route_reference(logits, 3, 1.0)[0].tolist() == places
+            torch.testing.assert_close(weights, logits.softmax(dim=0)[places])
 
 
 def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch.device) -> None:

@@ -11,7 +11,6 @@ from dsocr_core.kernels.prefill.window_attention import (
     position_terms,
     window_attention,
     window_attention_reference,
-    window_launch,
 )
 from dsocr_core.models.blocks.sam import SamAttention, join_windows, split_windows
 from dsocr_core.models.config import SamConfig
@@ -58,18 +57,3 @@ def test_as_the_eager_towers_attention(
         out = torch.full((views * grid**2, width), float("nan"), dtype=dtype, device=device)
         attend(qkv, attention.qkv.bias, terms, out, grid, window, tile)
         torch.testing.assert_close(out.float(), expected, rtol=tolerance, atol=tolerance)
-
-
-def test_terms_by_hand(device: torch.device) -> None:
-    """One query of ones, one head: its terms are the sums of the tables' rows."""
-    rows = torch.arange(6.0, device=device).view(3, 2)
-    qkv = torch.ones(1, 3, 1, 2, device=device)
-    terms = position_terms(qkv, position_tables(rows, 10 * rows))
-    assert terms.flatten().tolist() == [1, 5, 9, 10, 50, 90, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("side", "keys"), [(64, 64), (40, 128), (14, 32), (32, 32), (20, 64), (80, 128), (200, 256)]
-)
-def test_default_tiles_fit_the_side(side: int, keys: int) -> None:
-    assert window_launch(side).columns == keys
