@@ -12,7 +12,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.speed import against_baseline
 from pages.widgets.runs import address, import_runs, overview, run_list
 from pages.widgets.runs.address import STATE, put, value
-from pages.widgets.runs.tables import Listed, listed, own_pace
+from pages.widgets.runs.overview import Listed, listed, own_pace
 from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import show_error
 

@@ -116,18 +116,6 @@ def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     assert data["sides"]["b"]["action"] == "b"
 
 
-def test_a_backend_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> None:
-    stage.pipeline.fail = "b"
-    test = stage.open(page="invoice")
-    stage.settled(test.button(key="run").click().run())
-    said = "the vendor's worker ended (signal 9); run again, it starts afresh"
-    assert errors(test) == [f"B: vendor, published code: {said}"]
-    assert viewer(test)["sides"]["b"]["summary"] == "failed"
-    stage.settled(test.button(key="run").click().run())
-    assert not errors(test)
-    assert "IDENTICAL" in strip(test)
-
-
 def test_the_address_links_to_a_view(stage: Stage) -> None:
     stage.record("letter_tall.png", "tiny")
     test = stage.open(page="letter_tall", preset="tiny", mode="swipe", box="3", tab="Differences")

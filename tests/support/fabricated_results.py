@@ -141,13 +141,12 @@ CANCELLED = "a reading was cancelled"
 
 
 class FabricatedPipeline:
-    """Both sides from a table of blocks. `pace` scales the waiting; `fail` names one that breaks once."""
+    """Both sides from a table of blocks. `pace` scales the waiting."""
 
     def __init__(
         self, blocks: dict[str, list], pace: float = 0.0, differ: Callable[[str], bool] = lambda _: False
     ):
         self.blocks, self.pace, self.differ = blocks, pace, differ
-        self.fail: Side | None = None
         self.refusal = ""
         self.results: dict[tuple[Side, OcrRequest], OcrResult] = {}
         self.calls = 0
@@ -210,9 +209,6 @@ class FabricatedPipeline:
                     observer.text(piece)
             if observer:
                 observer.stage_ended(stage, ms)
-            if side == self.fail and stage == Stage.PREFILL:
-                self.fail = None
-                raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result
 
     def keep(self, comparison: Comparison, cancelled: bool, machine: object) -> str:

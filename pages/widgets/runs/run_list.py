@@ -19,8 +19,7 @@ from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.record import flattened
 from pages.widgets.runs import address, selection
 from pages.widgets.runs.address import put, value
-from pages.widgets.runs.overview import ROW
-from pages.widgets.runs.tables import FIGURES, USUAL, Listed
+from pages.widgets.runs.overview import FIGURES, ROW, USUAL, Listed
 from pages.widgets.shared import sources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go

@@ -17,7 +17,7 @@ from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs.address import STATE, bound, value
-from pages.widgets.runs.tables import figures, own_pace
+from pages.widgets.runs.overview import figures, own_pace
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.table import Column
