@@ -6,6 +6,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -19,7 +20,6 @@ _CUDA_SIDE, _CPU_SIDE = 8192, 1024
 _LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
 """cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-_FORGET_PEAK = "5"
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
@@ -63,10 +63,8 @@ def reset_peak_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        try:
-            _CLEAR_REFS.write_text(_FORGET_PEAK)
-        except OSError:
-            return
+        with suppress(OSError):
+            _CLEAR_REFS.write_text("5")  # forget the peak
 
 
 def peak_memory(device: torch.device) -> int | None:
@@ -76,11 +74,10 @@ def peak_memory(device: torch.device) -> int | None:
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found else None
+    with suppress(OSError):
+        if found := re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE):
+            return int(found[1]) * 1024
+    return None
 
 
 def launches_a_token(

@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,20 +99,16 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
     try:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ProfileError(
-            f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
-        ) from error
+        why = f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
+        raise ProfileError(why) from error
     except OSError as error:
-        raise ProfileError(
-            f"{words[0]} cannot be started ({error.strerror}): it comes with the CUDA toolkit; "
-            "--ncu names another place"
-        ) from error
+        way = "it comes with the CUDA toolkit; --ncu names another place"
+        raise ProfileError(f"{words[0]} cannot be started ({error.strerror}): {way}") from error
+    said = done.stderr
     try:
-        measured = launches_of(find_tables(as_text(read_bytes(table, TABLE_LIMIT)))[0])
+        said = read_bytes(table, TABLE_LIMIT) or said
+        measured = launches_of(find_tables(as_text(said))[0])
     except InvalidFile as error:
-        said = done.stderr
-        with suppress(InvalidFile):
-            said = read_bytes(table, TABLE_LIMIT) or said
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
     # A graph's launches may carry no range.

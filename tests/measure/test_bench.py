@@ -18,6 +18,7 @@ from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast import FastEngineUnavailableError
+from dsocr_core.measure import processes
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, record_bench
 from dsocr_core.measure.bench_report import DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
@@ -102,6 +103,12 @@ def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, smal
     assert eager.peak_memory_bytes and eager.peak_memory_bytes > 10**7
     assert (eager.kernels_per_token, eager.launches_per_token) == (None, None)
     assert found.device.copy_bytes_per_s and found.device.matmul_flops_per_s
+    printed = json.dumps(found.document() | {"saved": ["run"]})  # what a gate reads of it
+    measured = processes._measured(processes.working_tree(), 0, f"a table\n{printed}\n", "")
+    assert (
+        measured.rates["tokens/s"] == eager.tokens_per_s.median
+        and measured.stages.keys() == eager.stages.keys()
+    )
 
 
 def test_a_profile_has_the_stages_of_one_more_page(

@@ -15,7 +15,6 @@ import pytest
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.measure import processes
-from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.record import RunRecord
@@ -52,49 +51,31 @@ def worktrees(clone: Path) -> list[str]:
     return said.stdout.splitlines()
 
 
-def bench_document(
-    ms: Mapping[str, float], tokens: int = 100, batch: int = 1, pages: int = 5
-) -> dict[str, Any]:
-    """What `bench --json` prints; times by stage."""
-
-    def spread(value: float) -> Spread:
-        return Spread(value, value, value, value, 3)
-
-    page = sum(value for name, value in ms.items() if name not in _NESTED)
-    step_ms = ms[Stage.DECODE] / (tokens - 1)
-    stages = {str(name): StageFigures(spread(value), 1, None, None, None) for name, value in ms.items()}
-    engine = EngineFigures(
-        "eager", "a checkpoint", "float32", "eager", 100, tokens, stages, spread(step_ms),
-        spread(1000 / step_ms), spread(1000 / page), *[None] * 3, {},
-    )  # fmt: skip
-    device = DeviceFigures("a processor", "2", None, None, "float32")
-    size = (1280, 1280)
-    return Bench("tiny", size, (1, 1), tokens, batch, 3, 2, False, device, (engine,), {}, pages).document()
-
-
 def write_bench(
-    location: Path, run: RunRecord, factors: Mapping[str, float], random: np.random.Generator, noise: float,
-    **work: int,
-) -> dict[str, Any]:  # fmt: skip
-    """Record a process, off by a factor of scale `noise` on all of its pages, each page by a tenth of it."""
+    location: Path, run: RunRecord, factors: Mapping[str, float], random: np.random.Generator, noise: float
+) -> dict[str, Any]:
+    """Record a process, off by a factor of scale `noise` on all of its pages, each page by a tenth of it.
+
+    Returns of what `bench --json` prints the part that a gate reads.
+    """
     process = random.lognormal(0, noise)
-    times = {name: ms * factors.get(name, 1.0) * process for name, ms in BASE_MS.items()}
+    times = {str(name): ms * factors.get(name, 1.0) * process for name, ms in BASE_MS.items()}
     pages = [f"page-{number} #1" for number in range(5)]
-    document = bench_document(times, **work)
     with RunDirectory.create(location, run) as writer:
         writer.add_rows("readings", [{"page": page, "backend": "eager", "sha256": page} for page in pages])
-        writer.add_rows(
-            "stage_timings",
-            [
-                timing(
-                    page, name, float(ms * random.lognormal(0, noise / 10)), inside_prefill=name in _NESTED
-                )
-                for page in pages
-                for name, ms in times.items()
-            ],
-        )
-        (writer.directory / "bench.json").write_text(json.dumps(document))
-    return document
+        rows = [
+            timing(page, name, float(ms * random.lognormal(0, noise / 10)), inside_prefill=name in _NESTED)
+            for page in pages
+            for name, ms in times.items()
+        ]
+        writer.add_rows("stage_timings", rows)
+    page = sum(ms for name, ms in times.items() if name not in _NESTED)
+    rates = {"tokens_per_s": 99_000 / times[Stage.DECODE], "pages_per_s": 1000 / page}
+    engine = {
+        "stages": {name: {"milliseconds": {"median": ms}} for name, ms in times.items()},
+        **{name: {"median": rate} for name, rate in rates.items()},
+    }
+    return {"engines": [engine], "device": {"name": "a processor"}, "saved": [run.id]}
 
 
 @dataclass
@@ -116,14 +97,12 @@ class Benches:
     seed: int = 0
     ran: list[tuple[str, str]] = field(default_factory=list)
     """(Command, commit's number) of every process."""
-    words: list[list[str]] = field(default_factory=list)
 
     def run(
         self, code: processes.Code, words: Sequence[str], cancel: threading.Event
     ) -> tuple[int, str, str]:
         commit, number = (code.root / "commit").read_text(), len(self.ran)
         self.ran.append((words[0], commit))
-        self.words.append([*words])
         options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
         if self.cancel_at == number:
             raise Cancelled
@@ -140,7 +119,7 @@ class Benches:
         document = write_bench(Path(options["--history"]), run, of, random, self.noise)
         if commit == self.earlier:
             (Path(options["--history"]) / "runs" / run.id / "run.json").write_text('{"schema_version": 3}')
-        return 0, "a table\n" + json.dumps(document | {"saved": [run.id]}) + "\n", ""
+        return 0, "a table\n" + json.dumps(document) + "\n", ""
 
 
 def install(patch: pytest.MonkeyPatch, clone: Path, benches: Benches) -> Benches:
