@@ -1,7 +1,6 @@
 """Prefetch: pages are found, rendered, hashed, opened and preprocessed on other threads before their turn.
 
-Decoding and resizing an image leave Python to other threads. How many are ready is bounded, so what is held
-does not grow with their number.
+Decoding and resizing an image leave Python to other threads. How many are ready is bounded.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import BackendName, OcrRequest
 
 PICTURE_BYTES = 2**24
-"""Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
-again."""
-
-
+"""Up to this size the picture of a page in a batch stays in memory for the artifacts."""
 IMAGES_AHEAD = 16
-"""Images of a prompt up to which all are preprocessed before its turn: each takes 3 MB. Of more the first is
-opened."""
+"""Images of a prompt up to which all are preprocessed before its turn: each takes 3 MB."""
 
 
 @dataclass(frozen=True)

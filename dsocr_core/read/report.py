@@ -119,7 +119,11 @@ class Report:
             console.print(f"... and {more} more; every page is in the run directory, and in --json")
         for line in self._lines:
             console.print(line, no_wrap=line.no_wrap)
-        self._print_words(console)
+        if len(self.backends) == 2:
+            console.print(PARITY_WORDS)
+            console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
+            if self.ties.finding:
+                console.print(Text(self.ties.finding))
         for name, left in self.left_over.items():
             for words in left.lines():
                 console.print(Text(f"{name}: {words}", style="yellow"))
@@ -165,14 +169,8 @@ class Report:
 
     def _totals(self) -> dict[str, Any]:
         counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
-        return counts | {"drafts": self.drafts.document(), "ties": self.ties.document()}
-
-    def _print_words(self, console: Console) -> None:
-        """Print what follows the pages."""
-        console.print(PARITY_WORDS)
-        console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
-        if finding := self.ties.finding:
-            console.print(Text(finding))
+        ties = {"ties": self.ties.document()} if len(self.backends) == 2 else {}
+        return counts | {"drafts": self.drafts.document()} | ties
 
     def _print_totals(self, console: Console) -> None:
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
@@ -213,12 +211,7 @@ class RunReport(Report):
         return ["-"] * len(self.columns)
 
     def _totals(self) -> dict[str, Any]:
-        totals = super()._totals()
-        del totals["ties"]
-        return totals | {"stopped_at_limit": self.stopped}
-
-    def _print_words(self, console: Console) -> None:
-        pass
+        return super()._totals() | {"stopped_at_limit": self.stopped}
 
 
 class SeveralReport(Report):
@@ -269,9 +262,6 @@ class SeveralReport(Report):
             self._against(name) | {"run_id": run_id} for name, run_id in zip(self.columns, ids, strict=False)
         ]
         return {"a": self.backends[0], "backends": backends}
-
-    def _print_words(self, console: Console) -> None:
-        pass
 
     def _print_totals(self, console: Console) -> None:
         # Short for `VERDICTS`: all columns fit into 80.

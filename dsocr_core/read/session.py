@@ -130,33 +130,28 @@ class Session:
 
         Raises Cancelled when `cancel` is set, by `close` too: PageCancelled where a side was through by then.
         """
-        results: dict[Side, OcrResult] = {} if a is None else {"a": a}
-        errors: dict[Side, str] = {}
-
-        def comparison() -> Comparison:
-            tolerance = self.settings.tolerance
-            return Comparison(request, results.get("a"), results.get("b"), errors, tolerance=tolerance)
-
+        found = Comparison(request, a, tolerance=self.settings.tolerance)
         cancel = cancel or CancelToken()
         with self._uses.use(cancel.set):
             for side in sides:
                 try:
                     backend, own = self.side(side), self.request_of(side, request)
-                    if side == "b" and "a" in results:
-                        backend.told(own, results["a"])
+                    if side == "b" and found.a is not None:
+                        backend.told(own, found.a)
                     ready = prepared if side == "a" or (prepared and prepared.image is None) else None
-                    results[side] = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
+                    result = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
+                    found = replace(found, a=result) if side == "a" else replace(found, b=result)
                 except Closed:
                     raise
                 except Cancelled as stop:
-                    if results or errors:
-                        raise PageCancelled(comparison()) from stop
+                    if found.results or found.errors:
+                        raise PageCancelled(found) from stop
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-                    errors[side] = str(page_error(error, request.name))
+                    found.errors[side] = str(page_error(error, request.name))
                     if tail := getattr(error, "stderr_tail", ""):
                         log.warning("the vendor worker's last words:\n%s", tail)
-        return comparison()
+        return found
 
     def read_many(
         self, side: Side, source: Source, on_result: OnResult, slots: int, cancel: CancelToken
