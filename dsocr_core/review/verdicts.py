@@ -6,8 +6,7 @@ more row. Of each reviewer the latest row that was not undone counts.
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.spreadsheet import csv_cell
+from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.review.page import PageReview
 from dsocr_core.runs.history import History
 
@@ -58,15 +57,11 @@ _NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
 
 
 class Verdicts:
-    """The verdicts of one review. Any thread may call anything; `refresh` takes in what others wrote."""
+    """The verdicts of one review. Thread-safe; `History.refresh` takes in what others wrote."""
 
     def __init__(self, history: History, review: str, run_id: str) -> None:
         """`review` is `Review.key`, `run_id` A's run; `Review.verdicts` makes it."""
         self._history, self._review, self._run_id = history, review, run_id
-
-    def refresh(self) -> None:
-        """Take in rows of other reviewers and processes."""
-        self._history.refresh()
 
     def rows(self) -> tuple[Judgement, ...]:
         """Every row ever written, oldest first, undone ones and undos among them."""
@@ -116,12 +111,7 @@ class Verdicts:
 
     def to_csv(self) -> str:
         """All rows as CSV; cells that a spreadsheet would take for a formula begin with an apostrophe."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        for row in self.rows():
-            writer.writerow([csv_cell(getattr(row, name)) for name in _COLUMNS])
-        return out.getvalue()
+        return frame_csv(pd.DataFrame([vars(row) for row in self.rows()], columns=list(_COLUMNS)))
 
     def _append(self, page: str, reviewer: str, **values: Any) -> Judgement:
         names = {"review": self._review, "run_id": self._run_id, "page": page}
@@ -142,14 +132,6 @@ class Verdicts:
         return [row for row in found if (row.reviewer, row.id) not in undone]
 
 
-def verdict_counts(history: History) -> pd.DataFrame:
-    """One row a run and review: run_id, review, reviewed (pages), same, acceptable, wrong, unsure, reviewers.
-
-    Counts are of (page, reviewer); `reviewed` is of pages that have a verdict. For the Runs page.
-    """
-    return history.query("verdict_counts")[0]
-
-
 def _judgement(values: dict[str, Any]) -> Judgement:
     """A row from values of unknown origin. Raises VerdictError."""
     for name, limit in _LIMITS.items():
@@ -163,12 +145,11 @@ def _judgement(values: dict[str, Any]) -> Judgement:
     verdict = values.get("verdict")
     if verdict not in VERDICTS and not (verdict is None and (values.get("undoes") or values.get("comment"))):
         raise VerdictError(f"verdict {str(verdict)[:40]!r} is none of {', '.join(VERDICTS)}")
-    try:
+    moment = None
+    with contextlib.suppress(ValueError):
         moment = datetime.fromisoformat(values["time"])
-    except ValueError:
-        raise VerdictError(f"time {values['time']!r} is not ISO 8601") from None
-    if moment.tzinfo is None:
-        raise VerdictError(f"time {values['time']!r} has no zone")
+    if moment is None or moment.tzinfo is None:
+        raise VerdictError(f"time {values['time']!r} is not ISO 8601 with a zone")
     # One form for all, so that the order of the texts is that of the times.
     time = moment.astimezone(UTC).isoformat(timespec="microseconds")
     texts = {name: values.get(name) or "" for name in ("label", "comment")}

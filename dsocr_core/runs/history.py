@@ -291,7 +291,13 @@ class History:
         return self._ask(read)
 
     def version(self, run_id: str) -> str:
-        """A text that is another once the run is. Raises HistoryError for one gone or damaged."""
+        """A text that is another once a file of the run is. Raises HistoryError for one gone or damaged."""
+        run, file = self._entry(run_id), self._file
+        with self._uses.use():
+            with contextlib.suppress(OSError):
+                if self._roots[run.root].version(run_id) == run.version:
+                    return run.version
+            self._another(file)
         return self._entry(run_id).version
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.review.review import open_review
-from dsocr_core.review.verdicts import DISAGREEMENT, VerdictError, Verdicts, decision, outcome, verdict_counts
+from dsocr_core.review.verdicts import DISAGREEMENT, VerdictError, Verdicts, decision, outcome
 from dsocr_core.runs.history import History
 from tests.support.made_up_runs import HOSTILE
 from tests.support.review_sides import both, changed, markup, write
@@ -42,7 +42,7 @@ def verdicts(history: History, run: str) -> Verdicts:
 
 def counted(history: History, run: str) -> list[dict[str, Any]]:
     """Counts of the run's reviews."""
-    found = verdict_counts(history)
+    found, _ = history.query("verdict_counts")
     rows: list[dict[str, Any]] = found[found["run_id"] == run].to_dict("records")
     return rows
 
@@ -82,8 +82,8 @@ def test_two_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
         for number in range(5):
             mine.give("p1", "same" if number % 2 else "wrong", "ann")
             theirs.give("p1", "unsure", "bob")
-        mine.refresh()
-        theirs.refresh()
+        history.refresh()
+        other.refresh()
         assert mine.rows() == theirs.rows() and len(mine.rows()) == 10
         assert words(mine) == {"p1": {"ann": "wrong", "bob": "unsure"}}
 

@@ -190,7 +190,7 @@ def _verdict(queue: Queue, page: PageReview) -> None:
 
     def look() -> None:
         """Draw the page again when another reviewer has written something."""
-        verdicts.refresh()
+        queue.review.history.refresh()
         if len(verdicts.rows()) != drawn:
             rerun_page()
 
