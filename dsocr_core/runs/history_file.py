@@ -68,8 +68,8 @@ _UNUSED_S = 30 * 86_400
 """After so long the file of other roots is deleted."""
 _MOST_LATER = 500
 """Annotation files that the file does not hold; with more it is written again."""
-_TOGETHER = 250
-"""Runs whose files are read at a time."""
+_TOGETHER = 4_000_000
+"""Rows of runs that are read at a time: they take less room together, and memory has to hold them."""
 
 At = tuple[int, str]
 """Number of a root, and a version there; or a name there."""
@@ -215,15 +215,16 @@ INSERT INTO shape_times
         FROM owned SEMI JOIN (FROM few WHERE n > 2) AS larger USING (number, shape) GROUP BY number, shape
     )
     SELECT run_id, backend, shape, stage, inside_prefill, n, coalesce(many.ms, few.ms),
-           coalesce(many.own, few.own)
+           CASE stage WHEN 'prefill' THEN coalesce(many.own, few.own) END
     FROM few LEFT JOIN many USING (number, shape) JOIN series USING (number)
 """,
     ),
-    # Counts of shapes, and of imported runs; an earlier bench has others, page by page, that are left out.
+    # Counts of shapes, the bytes of a bound alone, and of imported runs; an earlier bench has others, page by
+    # page, that are left out.
     "stage_flops": (
         """
 INSERT INTO flops
-    SELECT run_id, backend, shape, stage, kind, flops, bytes
+    SELECT run_id, backend, shape, stage, kind, flops, CASE kind WHEN 'least' THEN bytes END
     FROM (
         FROM (SELECT NULL::VARCHAR AS shape, NULL::DOUBLE AS bytes WHERE false)
         UNION ALL BY NAME FROM read_parquet($files, union_by_name = true)
@@ -529,13 +530,16 @@ class HistoryFile:
         was = base.runs if base else {}
         forget(connection, [run_id for run_id, at in was.items() if listing.runs.get(run_id) != at])
         new = [(name, at) for name, at in sorted(listing.runs.items()) if was.get(name) != at]
-        for start in range(0, len(new), _TOGETHER):
-            runs = list[Run]()
-            for name, (root, version) in new[start : start + _TOGETHER]:
-                self._uses.check()
-                with contextlib.suppress(EntryGone):  # removed just now
-                    runs.append(read_run(self._roots[root], root, name, version))
-            ingest(connection, runs)
+        runs, rows = list[Run](), 0
+        for name, (root, version) in new:
+            self._uses.check()
+            with contextlib.suppress(EntryGone):  # removed just now
+                runs.append(read_run(self._roots[root], root, name, version))
+                rows += runs[-1].rows
+            if rows >= _TOGETHER:
+                ingest(connection, runs)
+                runs, rows = [], 0
+        ingest(connection, runs)
         known = connection.execute("SELECT root, name, version FROM annotation_files").fetchall()
         had = {(root, name): version for root, name, version in known}
         if any(listing.notes.get(file) != version for file, version in had.items()):
@@ -614,6 +618,8 @@ class Run:
     document: str | None = None
     tables: Sequence[str] = ()
     """Tables it has rows of."""
+    rows: int = 0
+    """Of all of them."""
     parity_rule: object = None
     damage: str | None = None
 
@@ -651,7 +657,8 @@ def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
         if not version.startswith(UNLISTED):
             storage.directory(name)  # raises EntryGone where the run was removed meanwhile
         return Run(name, root, version, storage, damage=str(error))
-    return Run(name, root, version, storage, record, content.decode(), known, document.get("parity_rule"))
+    rows, rule = sum(tables.values()), document.get("parity_rule")
+    return Run(name, root, version, storage, record, content.decode(), known, rows, rule)
 
 
 def ingest(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:

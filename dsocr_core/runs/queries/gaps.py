@@ -29,7 +29,7 @@ CREATE VIEW devices AS
     ORDER BY gpu, place;
 CREATE VIEW stage_times AS
     SELECT run_id, runs.created, runs.git_commit, backend, shape, stage, inside_prefill, n, milliseconds,
-           own_milliseconds
+           coalesce(own_milliseconds, milliseconds) AS own_milliseconds
     FROM shape_times JOIN runs AS runs USING (run_id)
     UNION ALL BY NAME
     SELECT run_id, runs.created, runs.git_commit, backend, stage, inside_prefill, n,
