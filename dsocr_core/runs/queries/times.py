@@ -84,19 +84,16 @@ QUERIES["coverage"] = Query(
                unnest([$backend_a, $backend_b]) AS backend
     ),
     image AS (
-        SELECT page, count(DISTINCT sha256) > 1 AS other_image,
+        SELECT page, min(sha256) <> max(sha256) AS other_image,
                bool_or(error IS NOT NULL) FILTER (side = 'a') AS failed_a,
                bool_or(error IS NOT NULL) FILTER (side = 'b') AS failed_b
         FROM read_parquet($files) JOIN sides USING (run_id, backend) GROUP BY page
     ),
-    timed AS (
-        SELECT side, stage, page, median(milliseconds) AS ms
-        FROM stage_timings JOIN sides USING (run_id, backend) WHERE aggregate = 'page' GROUP BY ALL
-    ),
     paired AS (
-        SELECT stage, page, any_value(ms) FILTER (side = 'a') AS a_ms,
-               any_value(ms) FILTER (side = 'b') AS b_ms
-        FROM timed GROUP BY ALL
+        SELECT stage, times.page AS number, median(milliseconds) FILTER (side = 'a') AS a_ms,
+               median(milliseconds) FILTER (side = 'b') AS b_ms
+        FROM sides JOIN series USING (run_id, backend) JOIN times ON times.series = series.number
+        WHERE aggregate = 'page' GROUP BY stage, times.page
     )
     SELECT stage, page, a_ms, b_ms,
            CASE
@@ -109,7 +106,8 @@ QUERIES["coverage"] = Query(
                WHEN b_ms IS NULL THEN 'not in B'
                ELSE 'not in A'
            END AS outcome
-    FROM paired LEFT JOIN image USING (page) WINDOW of_page AS (PARTITION BY page)
+    FROM paired JOIN page_names USING (number) LEFT JOIN image USING (page)
+    WINDOW of_page AS (PARTITION BY number)
     ORDER BY stage, page
     """,
     dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED),
@@ -130,7 +128,7 @@ QUERIES["draws"] = Query(
         WHERE list_contains($run_ids, run_id) GROUP BY run_id, page
     ),
     given AS (
-        SELECT pair, page, count(DISTINCT sha256) AS images, any_value(sha256) AS sha256
+        SELECT pair, page, min(sha256) AS sha256, min(sha256) <> max(sha256) AS several
         FROM image JOIN sides USING (run_id) WHERE chosen GROUP BY pair, page
     ),
     measured AS (
@@ -143,7 +141,7 @@ QUERIES["draws"] = Query(
     same AS (
         SELECT measured.*
         FROM measured LEFT JOIN image USING (run_id, page) LEFT JOIN given USING (pair, page)
-        WHERE coalesce(images, 1) <= 1 AND coalesce(image.sha256 = given.sha256, true)
+        WHERE several IS NOT TRUE AND coalesce(image.sha256 = given.sha256, true)
     ),
     whole AS (
         SELECT pair, side, run_id, page, sum(ms) AS ms, bit_xor(hash(stage)) AS stages
