@@ -82,7 +82,9 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert not place.leftovers()
 
 
-def test_a_page_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced, sync = set[tuple[int, int]](), os.fsync
 
     def watched(handle: int) -> None:
@@ -96,6 +98,9 @@ def test_a_page_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pyt
             run.add(PageResults(name, results=[make_result()]))
             parts = [file.stat() for file in (tmp_path / "out").rglob("*.parquet")]
             assert {(part.st_ino, part.st_size) for part in parts} <= synced and parts
+        run.finish(record())
+        files = [file.stat() for file in (tmp_path / "out").glob("[!.]*") if file.is_file()]
+        assert {(file.st_ino, file.st_size) for file in files} <= synced and len(files) > 3
 
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
