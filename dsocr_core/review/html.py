@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -16,10 +15,8 @@ from dsocr_core.base.formatting import duration, share, speed_ratio
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.reading.text_diff import Runs, text_difference
 from dsocr_core.review.document import document
-from dsocr_core.review.page import PageReview
-from dsocr_core.review.pictures import data_uri, overlay
+from dsocr_core.review.pictures import overlay
 from dsocr_core.review.review import Review
-from dsocr_core.review.verdicts import Judgement
 from dsocr_core.runs.statistics import outcome_words
 
 WORST = 20  # pages that the report shows with pictures
@@ -30,17 +27,6 @@ ROWS, DIFFERENCES, BLOCKS, TEXT = 1500, 30, 6, 1500
 """Pages in the table, differences (or comments) and texts of a page, characters of a text."""
 CONTEXT = 60  # characters before and after what differs in a long text
 _HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """One of the worst pages. `picture` is a data URI."""
-
-    page: PageReview
-    picture: str | None
-    note: str
-    reviews: Mapping[str, Judgement]
-    comments: Sequence[Judgement]  # comments without a verdict
 
 
 def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
@@ -68,10 +54,11 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
     return page.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-def _worst(review: Review, count: int) -> list[_Shown]:
+def _worst(review: Review, count: int) -> list[dict[str, Any]]:
+    """The worst pages, each with its picture as a data URI, a note on it, reviews and comments."""
     left = PICTURES_LIMIT
     given, comments = review.verdicts.current(), review.verdicts.comments()
-    shown = []
+    shown: list[dict[str, Any]] = []
     pages = [page for page in review.pages if page.changed or page.fails or page.name in comments]
     for page in pages[:count]:
         uri, note = None, ""
@@ -83,12 +70,13 @@ def _worst(review: Review, count: int) -> list[_Shown]:
             if picture and picture.with_boxes:
                 note = "Only the picture with one side's boxes is left."
             if len(jpeg) <= left:
-                uri, left = data_uri(jpeg), left - len(jpeg)
+                uri, left = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}", left - len(jpeg)
             else:
                 note = "No room for its picture."
         except DsocrError as error:
             note = str(error)
-        shown.append(_Shown(page, uri, note, given.get(page.name, {}), said))
+        reviews = given.get(page.name, {})
+        shown.append({"page": page, "picture": uri, "note": note, "reviews": reviews, "comments": said})
     return shown
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 from collections.abc import Iterator, Sequence
@@ -149,10 +148,6 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=75, optimize=True)
     return buffer.getvalue()
-
-
-def data_uri(jpeg: bytes) -> str:
-    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
 
 
 def _corners(box: Box, scale: float, size: tuple[int, int]) -> tuple[int, int, int, int]:

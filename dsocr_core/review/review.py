@@ -59,8 +59,8 @@ class Review:
         self.pages: tuple[PageReview, ...] = tuple(worst_first)
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in self.pages}
-        self._cached_detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
-        self._cached_picture: Callable[[str, int], PagePicture | None]
+        self.detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
+        """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
     def page(self, name: str) -> PageReview:
@@ -78,10 +78,6 @@ class Review:
             self.history.annotate(self.a.record.id, _CAUSE, rows)
         pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
         return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
-
-    def detail(self, name: str) -> Comparison:
-        """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
-        return self._cached_detail(name)
 
     def picture(self, name: str, sheet: int = 0) -> PagePicture | None:
         """The page's picture: its source file where that is still the recorded one, else the run's artifact.
