@@ -11,16 +11,9 @@ from dsocr_core.reading.records import VENDOR
 
 OWN_MODEL = ("eager", "fast", VENDOR)
 """Backends that run the checkpoint of a run's settings; what others run is not known."""
-COLUMNS = [
-    "backend",
-    "preset",
-    "grid_columns",
-    "grid_rows",
-    "prompt_tokens",
-    "new_tokens",
-    "error",
-    "request",
-]
+COLUMNS = (
+    "backend", "preset", "grid_columns", "grid_rows", "prompt_tokens", "new_tokens", "error", "request",
+)  # fmt: skip
 """Columns of readings that tell a shape."""
 
 SHAPE_SQL = f"""
@@ -77,11 +70,11 @@ def own_shapes(readings: Iterable[Row]) -> dict[str, list[Shape]]:
 
 def counts_text(rows: Sequence[Row]) -> str:
     """Rows of one shape as an annotation's value: `sam analytic 12 345;...`, bytes last, `-` for none."""
-    parts = []
-    for row in rows:
-        moved = "-" if row["bytes"] is None else f"{row['bytes']:.0f}"
-        parts.append(f"{row['stage']} {row['kind']} {row['flops']:.0f} {moved}")
-    return ";".join(parts)
+    return ";".join(
+        f"{row['stage']} {row['kind']} {row['flops']:.0f} "
+        + ("-" if row["bytes"] is None else f"{row['bytes']:.0f}")
+        for row in rows
+    )
 
 
 COUNTED = "flops"
