@@ -133,6 +133,7 @@ def _tabs(one: Watched, name: str, repeat: int) -> Iterator[Asked]:
 
 
 def _next_page(one: Watched, name: str, keys: tuple[str, str], repeat: int) -> Asked:
+    one.answered(lambda: one.page.locator(".gallery button").first.click())  # from the grid to a page
     one.answered(lambda: one.page.locator("body").press(keys[0]))
 
     def turn(key: str) -> None:
