@@ -308,7 +308,11 @@ def expand(
     """
     prompts: list[_Prompt] = []
     given = [Path(path) for path in paths]
-    found = [file for path in given for file in _files(path, recursive)]
+    try:
+        found = [file for path in given for file in _files(path, recursive)]
+    except OSError as error:
+        words = f"{error.filename}: cannot be read ({cause(error)}); check its permissions"
+        raise DocumentError(words) from error
     for file, name in _named(found, [path.absolute() for path in given if path.is_dir()]).items():
         try:
             if file in given:
@@ -401,9 +405,7 @@ def _files(path: Path, recursive: bool) -> list[Path]:
 
 
 def _raise(error: OSError) -> None:
-    raise DocumentError(
-        f"{error.filename}: cannot be read ({cause(error)}); check its permissions"
-    ) from error
+    raise error
 
 
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -162,6 +162,8 @@ def test_a_path_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x")
     assert "cannot be read" in message_of(file / "below.png")
+    with pytest.raises(DocumentError, match=r"x: cannot be read \(File name too long\)"):
+        expand([tmp_path / ("x" * 300)])
 
 
 def test_a_truncated_image_is_an_error(tmp_path: Path) -> None:
