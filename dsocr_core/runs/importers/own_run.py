@@ -73,36 +73,33 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
 
 
 def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
-    """A table of a run without its ids, held against the run's document. Raises InvalidFile."""
+    """A table of a run without its ids, held against the run's document. Raises InvalidFile.
+
+    It is read in small batches: a few kilobytes may stand for gigabytes.
+    """
     if name not in TABLES:
         raise InvalidFile(f"there is no table '{name[:40]}'")
-    file = f"{name}.parquet"
+    file, batches, left = f"{name}.parquet", [], _TABLE_BYTES
     try:
-        table = _decoded(file, pq.ParquetFile(pa.BufferReader(read_bytes(directory / file, _TABLE_BYTES))))
+        found = pq.ParquetFile(pa.BufferReader(read_bytes(directory / file, _TABLE_BYTES)))
+        schema, rows = found.schema_arrow, found.metadata.num_rows
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidFile(f"{file} has a column twice")
+        if rows != count or rows > _ROW_LIMIT:
+            said = f"{DOCUMENT} says {str(count)[:20]}; at most {_ROW_LIMIT:,} are read"
+            raise InvalidFile(f"{file} has {rows} rows, {said}")
+        for batch in found.iter_batches(batch_size=_BATCH_ROWS):
+            if (left := left - batch.nbytes) < 0:
+                raise InvalidFile(f"{file} holds more than {_TABLE_BYTES:,} bytes")
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, schema)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InvalidFile(f"{file}: {one_line(error, 200)}") from error
-    if len(table) != count:
-        raise InvalidFile(f"{file} has {len(table)} rows, {DOCUMENT} says {str(count)[:20]}")
-    if "run_id" not in table.column_names:
+    if "run_id" not in schema.names:
         return table
     if {*pc.unique(table["run_id"]).to_pylist()} - {run_id}:
         raise InvalidFile(f"{file} holds rows of another run")
     return table.drop_columns("run_id")
-
-
-def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
-    """All rows, read in small batches: a few kilobytes may stand for gigabytes. Raises InvalidFile."""
-    columns, metadata = file.schema_arrow.names, file.metadata
-    if len(set(columns)) < len(columns):
-        raise InvalidFile(f"{name} has a column twice")
-    if metadata.num_rows > _ROW_LIMIT:
-        raise InvalidFile(f"{name} has more than {_ROW_LIMIT:,} rows")
-    batches, left = [], _TABLE_BYTES
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-        if (left := left - batch.nbytes) < 0:
-            raise InvalidFile(f"{name} holds more than {_TABLE_BYTES:,} bytes")
-        batches.append(batch)
-    return pa.Table.from_batches(batches, file.schema_arrow)
 
 
 def _other_files(run: RunFiles, listed: Collection[str] | None) -> dict[str, bytes | Path]:
