@@ -27,7 +27,7 @@ from dsocr_core.runs.importers.imported import (
     unpacked,
 )
 from dsocr_core.runs.importers.own_run import DEPTH_LIMIT
-from dsocr_core.runs.importers.tables import NCU, REPORTS, find_tables, has_table
+from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT = 200_000
@@ -85,7 +85,7 @@ FOLDERS = (
 """In the order in which they are asked."""
 FILES = (
     Kind("nsys", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
-    Kind("tables", lambda _, head: has_table(head, REPORTS), _read_tables),
+    Kind("tables", lambda _, head: has_table(head), _read_tables),
     Kind("sweep", lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
     Kind("torch", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )

@@ -16,10 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.deepseek_ocr import PRESETS
@@ -130,24 +129,17 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     created, note = _created(run.place, summary, command)
     gpu = environment.pop("gpu", None) or summary.device
     workload = next((item["path"] for item in inputs if _is_command(item)), "")
+    notes = " ".join(filter(None, (note, "" if kernels is None else shares_note(kernels))))
     record = RunRecord(
-        id=run.content_id("llm-perf-opt"),
-        created=created,
-        source="llm-perf-opt",
-        command=command or " ".join(workload.split()) or None,
-        backends=(BACKEND,),
-        engine="llm-perf-opt",
-        device=device if isinstance(device, str) else None,
-        gpu=gpu if isinstance(gpu, str) else None,
+        id=run.content_id("llm-perf-opt"), created=created, source="llm-perf-opt",
+        command=command or " ".join(workload.split()) or None, backends=(BACKEND,), engine="llm-perf-opt",
+        device=device if isinstance(device, str) else None, gpu=gpu if isinstance(gpu, str) else None,
         versions={name: value for name, value in environment.items() if isinstance(value, str) and value},
         dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None,
-        attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
-        preset=preset,
-        profiled=traced or asked or command is not None,
-        settings=dict(config),
-        environment={"reported": figures.reported} if figures.reported else {},
-        notes=" ".join(filter(None, (note, "" if kernels is None else shares_note(kernels)))) or None,
-    )
+        attention="flash_attention_2" if config.get("use_flash_attn") is True else None, preset=preset,
+        profiled=traced or asked or command is not None, settings=dict(config),
+        environment={"reported": figures.reported} if figures.reported else {}, notes=notes or None,
+    )  # fmt: skip
     return [ImportedRun(record, run.place, {name: rows for name, rows in tables.items() if rows}, files)]
 
 
@@ -223,8 +215,7 @@ def _flops(text: str) -> list[Row]:
 # --- the summary of a run: metrics.json, or under Nsight stakeholder_summary.md alone ----------------
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """Summary of a run as a whole. Times in ms; a stage that it does not name was not measured."""
 
     stages: Mapping[str, Spread]
@@ -235,11 +226,11 @@ class Summary:
     """ISO 8601 time in UTC."""
     device: str | None = None
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def of(cls, stages: Mapping[str, Spread], reported: Mapping[str, Any], *more: str | None) -> Summary:
         # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
-        timed = {stage: spread for stage, spread in self.stages.items() if spread["mean"]}
-        object.__setattr__(self, "stages", timed)
-        object.__setattr__(self, "reported", {name: each for name, each in self.reported.items() if each})
+        timed = {stage: spread for stage, spread in stages.items() if spread["mean"]}
+        return cls(timed, {name: each for name, each in reported.items() if each}, *more)
 
 
 def _metrics(text: str) -> Summary:
@@ -261,7 +252,7 @@ def _metrics(text: str) -> Summary:
     figures["mfu"] = {scope: value for scope, value in scopes.items() if value}
     figures["peak_tflops"] = data.number("peak_tflops")
     figures["model_dims"] = {name: dims.whole(name) for name in dims}
-    return Summary(found | spreads(stages, {name: name for name in stages}), figures)
+    return Summary.of(found | spreads(stages, {name: name for name in stages}), figures)
 
 
 def read_summary(text: str) -> Summary:
@@ -291,7 +282,8 @@ def read_summary(text: str) -> Summary:
     moment = moment_of(generated[1]) if generated else None
     if generated and moment is None:
         raise InvalidFile(f"'{generated[1][:40]}' is not a time")
-    return Summary(stages, figures, moment.isoformat() if moment else None, environment.get("Device") or None)
+    created = moment.isoformat() if moment else None
+    return Summary.of(stages, figures, created, environment.get("Device") or None)
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:

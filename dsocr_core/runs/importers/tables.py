@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -69,10 +69,9 @@ class Table:
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
-def has_table(head: str, reports: Container[str]) -> bool:
-    """Tell whether a file begins with a table of one of these reports, or has it after other lines."""
-    lines = head.splitlines()[:_HEAD_LINES]
-    return any((table := _head(line)) is not None and table.report in reports for line in lines)
+def has_table(head: str) -> bool:
+    """Tell whether a file begins with a table that is read, or has it after other lines."""
+    return any(table is not None and table.report for table in map(_head, head.splitlines()[:_HEAD_LINES]))
 
 
 def find_tables(text: str) -> tuple[list[Table], list[str]]:
