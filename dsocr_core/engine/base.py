@@ -218,11 +218,7 @@ class Engine:
 
     @contextmanager
     def decoding_again(self, held: Prefilled, request: OcrRequest, limit: int) -> Iterator[Iterator[int]]:
-        """The new tokens of a prefilled page under a request that differs in its n-gram rule alone.
-
-        The prompt's keys and values are never written again, so decoding starts from them as often as wanted.
-        Raises DsocrError when `limit` is more than the prefill made space for.
-        """
+        """The new tokens of a prefilled page under another n-gram rule, each time. Raises DsocrError."""
         if limit > held.page.limit:
             raise DsocrError(f"{limit} new tokens do not fit the {held.page.limit} of the prefill")
         prompt = held.page.prompt.ids

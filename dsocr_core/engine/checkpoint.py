@@ -43,10 +43,7 @@ class Checkpoint:
 
 
 def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """Load a checkpoint directory, or seeded random weights for `random:PATH/config.json`.
-
-    Raises a DsocrError that names the file at fault.
-    """
+    """Load a checkpoint directory, or random weights for `random:PATH/config.json`. Raises DsocrError."""
     if source.startswith(RANDOM_PREFIX):
         path = Path(source.removeprefix(RANDOM_PREFIX))
         config = load_config(path)

@@ -49,9 +49,7 @@ OnResult = Callable[[object, OcrResult | DsocrError], None]
 
 
 class Prefetch(Generic[P]):
-    """Pages prepared by several threads before their turn, in order, two a thread at most: without `pages`
-    those that are `put`, of which there is no end.
-    """
+    """Prepares `pages`, or without end those that are `put`, in order: two a thread before their turn."""
 
     def __init__(
         self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None

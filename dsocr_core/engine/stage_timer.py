@@ -1,8 +1,4 @@
-"""Stage marks: an NVTX range and a clock around each stage. The model itself knows neither.
-
-On a GPU a stage is timed by a pair of CUDA events, read after the run's one synchronisation; on the
-CPU by the monotonic clock.
-"""
+"""Stage marks: an NVTX range and a time around each stage: CUDA events, on the CPU the monotonic clock."""
 
 from __future__ import annotations
 

@@ -83,9 +83,6 @@ FINISHING = 64
 POLL_S = 0.1
 
 
-# --- slots ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Decoded:
     """One sequence, ended, by its caller's `key`; the time is None untimed, the draft's gain without one."""
@@ -278,9 +275,6 @@ class Slots:
         return running.began.milliseconds_to(queued.began) + whole * steps / queued.about.steps
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class _Loaded:
     """A page whose views are on the device: it waits for its prefill."""
@@ -353,10 +347,7 @@ class BatchReader:
         return pack(model.decoder).bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
-        """Read every page of the source. A page that cannot be read is reported with its error.
-
-        Raises Cancelled when `cancel` is set, after the pages that ended have been reported.
-        """
+        """Read and report every page of the source, one at fault with its error. Raises Cancelled."""
         run = _Run(self, source, on_result, cancel)
         with self.engine.modes():
             try:
@@ -394,10 +385,7 @@ class BatchReader:
     def decoder_for(
         self, page: PageInputs, spare: int = 0, ready: Callable[[BatchStep], None] = lambda step: None
     ) -> Slots | None:
-        """The present slots, or new ones of `spare` more positions than such pages need; None without memory.
-
-        `ready` is called with a new step before it is captured.
-        """
+        """The present slots, or new ones with `spare` positions beyond such pages; None without memory."""
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         prompt, limit = most_tokens(page, config.max_positions)
         if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
@@ -517,8 +505,6 @@ class _Run:
             self.inside.remove(one.key)
             self._finish(partial(self._make_result, one.key, one))
 
-    # --- from the source to the device --------------------------------------------------------------
-
     def _prefetch(self) -> None:
         """Load pages before there are slots for them: the device does not wait for that then."""
         busy = self.slots is not None and self.slots.busy
@@ -582,8 +568,6 @@ class _Run:
             raise DsocrError(f"{work.request.name}: the GPU has no memory for a slot with an 8-bit cache")
         result = self.engine.recognize(work.request, cancel=self.cancel, prepared=work.prepared)
         self._report(work.key, result)
-
-    # --- into the slots -----------------------------------------------------------------------------
 
     def _admit(self) -> int:
         """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
@@ -653,8 +637,6 @@ class _Run:
             slots.begin(slot, entry, one.page.prompt.ids, one.page.limit, one.ngram, first, one.draft)
             self.inside.append(entry)
 
-    # --- faults -------------------------------------------------------------------------------------
-
     def _retry_individually(self, slots: Slots, error: Exception) -> None:
         """Read the pages of a failed group again, one at a time: one that fails again is at fault."""
         entries = self.inside
@@ -698,8 +680,6 @@ class _Run:
         except RuntimeError:
             raise error from None
 
-    # --- results ------------------------------------------------------------------------------------
-
     def _report(self, key: object, outcome: OcrResult | DsocrError) -> None:
         self._finish(partial(self.on_result, key, outcome))
 
@@ -729,13 +709,9 @@ class _Run:
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
-    """Give what the page failed with."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return DsocrError(f"{request.name}: the GPU is out of memory; choose a smaller preset")
     return page_error(error, request.name)
-
-
-# --- sizes ----------------------------------------------------------------------------------------
 
 
 def slots_in(free: int, size: int, enough: int) -> int:

@@ -38,11 +38,7 @@ from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import TRITON, Kernels, Launch, Tile
 from dsocr_core.kernels.prefill.add_norm import add_and_norm
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
-from dsocr_core.kernels.prefill.grouped_experts import (
-    grouped_down,
-    grouped_gate_up,
-    grouped_launches,
-)
+from dsocr_core.kernels.prefill.grouped_experts import grouped_down, grouped_gate_up, grouped_launches
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
@@ -234,10 +230,8 @@ class BatchStep:
         precision: Precision = "off",
         own_text: bool = False,
     ) -> None:
-        """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
-
-        Where pages are `drafted` steps may have several rows a slot; with `own_text` a page's draft is its
-        own tokens so far. Raises ValueError.
+        """For pages of `positions`, of which a slot's cache holds `held`; several rows a slot if `drafted`,
+        with `own_text` by a page's own tokens so far. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
@@ -291,8 +285,6 @@ class BatchStep:
         """Of the last step of one row a slot (S, V), -inf where banned; undefined for a finished slot."""
         return self.rows[1].logits
 
-    # --- a page comes into its slot -------------------------------------------------------------
-
     def fits(self, prompt: int, limit: int) -> bool:
         """Tell whether a slot holds a page of so many tokens."""
         held = KvCache.positions(self.config, prompt, limit) + self.slack
@@ -345,8 +337,6 @@ class BatchStep:
         kernels(ban_repeats)(tokens, states, matched, self._first_logits, at.rows)
         kernels(best_of_parts)(self._first_logits, states, *best, at.best)
         kernels(take_best_rows)(*best, tokens, states, self.eos_token_id, self.config.vocab_size, at.small)
-
-    # --- a step ---------------------------------------------------------------------------------
 
     def run(self, rows: int = 1) -> None:
         """Feed every live slot's current token, and of its draft so many less one; append what follows."""

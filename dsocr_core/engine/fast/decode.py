@@ -191,10 +191,7 @@ class FastDecoder:
 
 
 class StepGraph:
-    """`replay()` runs `step`, `group` times in one graph where that fits; without CUDA by plain launches.
-
-    Between two graphs the device pauses. The step must be idle when this is made: capturing runs it.
-    """
+    """`replay()` runs a step, `group` times in one graph where that fits. It must be idle at first."""
 
     def __init__(self, step: DecodeStep, group: int = 1) -> None:
         self.step, self._group = step, group

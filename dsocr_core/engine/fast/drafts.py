@@ -37,10 +37,7 @@ _FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
 
 
 def draft_rows(tokens: Sequence[int], first_new: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """A draft and its state as the device has them, on the host: int32.
-
-    Its first token is for the position `first_new`. Ids outside the vocabulary propose nothing.
-    """
+    """A draft for positions from `first_new` on, and its state, int32; unknown ids propose nothing."""
     draft = torch.tensor(tokens[:MOST_DRAFTED], dtype=torch.int64)
     draft[(draft < 0) | (draft >= vocabulary)] = NOTHING
     state = torch.zeros(DRAFT_SIZE, dtype=torch.int32)

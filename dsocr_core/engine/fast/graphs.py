@@ -22,10 +22,7 @@ class SideStream:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def overlap(self, side: Callable[[], Side], main: Callable[[], Main]) -> tuple[Side, Main]:
-        """Queue both from here on, `side` on the second stream; what comes after waits for both.
-
-        What `side` makes is used only before the next call: then its memory may be taken again.
-        """
+        """Queue both; what comes after waits for both. What `side` makes lasts until the next call."""
         if self._stream is None:
             return side(), main()
         here = torch.cuda.current_stream(self._stream.device)
@@ -52,10 +49,7 @@ class Recording:
 def record(
     run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
 ) -> Recording:
-    """Record what `run` launches, on `stream` or a new one. Runs it once before, to compile its kernels.
-
-    Graphs of one `pool` share the memory between their nodes.
-    """
+    """Record what `run` launches, on `stream` or a new one. Runs it once before, to compile its kernels."""
     side = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):

@@ -76,10 +76,8 @@ class Ops:
         return x
 
     def gelu_linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """GELU of a product with a bias: (T, C) by (I, C) -> (T, I).
-
-        In bf16 it is the tanh form at the end of the library's product: what it differs by is less than what
-        rounding the product first does, and nothing between goes through memory.
+        """GELU of a product with a bias: (T, C) by (I, C) -> (T, I); in bf16 the tanh form, which differs by
+        less than rounding the product first does.
         """
         if self.kernels.plain or x.dtype != torch.bfloat16:
             return F.gelu(F.linear(x, weight, bias))

@@ -71,10 +71,7 @@ class FastPrefill:
         core: AttentionCore,
         pages: int = 1,
     ) -> Tensor:
-        """Logits after the last of each page's embeddings, (B N, C): (V,) float32, of several pages (B, V).
-
-        Writes the first B N positions of `keys` and `values` (L, h, P, D), page after page.
-        """
+        """Logits (V,) after a page, (B, V) of several, (B N, C); writes `keys` and `values` (L, h, P, D)."""
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._forward(embeddings.clone(), keys, values, rotary, core, pages)
 
@@ -119,11 +116,7 @@ class FastPrefill:
 
 
 class PromptGraphs:
-    """`FastPrefill.forward`, captured where there is a recorder: a graph for each length that comes again.
-
-    A graph's addresses are fixed, so it writes keys and values to a buffer of its own, from which they are
-    copied to the page's cache. With plain launches the host takes longer over a prompt than the device does.
-    """
+    """`FastPrefill.forward`, captured for lengths that come again, keys and values in a buffer here."""
 
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
         self._prefill, self._recorder, self._config = prefill, recorder, config

@@ -68,10 +68,7 @@ class StepLaunches:
         return getattr(self, kernel)
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:
-        """Name who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
-
-        Older rows of the cache come from the step before, so `take_best` stands for them.
-        """
+        """Who wrote what a kernel reads before its wait, for `launch.unready`; `take_best` a step before."""
         return {
             "qkv_rotary": ("take_best",),
             "split_attention": ("take_best",),
@@ -105,10 +102,7 @@ MATCHED_ROWS = 64
 
 
 class DecodeStep:
-    """Weights, caches and buffers of one sequence at a time, and `run()`, which decodes one token.
-
-    `run` waits for nothing and may be captured; after the sequence's end further runs change nothing.
-    """
+    """Weights, caches and buffers of one sequence at a time, and `run()`, which may be captured."""
 
     def __init__(
         self,

@@ -285,10 +285,7 @@ class VisionTowers:
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops)
         behind = getattr(model, model.family.vision[1].name)
-        self._behind, self._projector = (
-            TOWERS[type(behind)](behind, ops),
-            model.projector.layers,
-        )
+        self._behind, self._projector = TOWERS[type(behind)](behind, ops), model.projector.layers
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:
         """Normalised pixels (B, 3, S, S) of each view size -> features of all views, (M, C_sam)"""
@@ -344,10 +341,7 @@ class VisionPass:
 
 
 class FastVision:
-    """Vision of pages of any shape, captured at a shape's first page where there is CUDA, unless told not to.
-
-    All graphs share one memory pool, as only one runs at a time; inputs and outputs are not shared.
-    """
+    """Vision of pages of any shape, captured at its first page where there is CUDA, in one memory pool."""
 
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
         self._towers = towers
