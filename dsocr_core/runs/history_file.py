@@ -530,15 +530,15 @@ class HistoryFile:
         was = base.runs if base else {}
         forget(connection, [run_id for run_id, at in was.items() if listing.runs.get(run_id) != at])
         new = [(name, at) for name, at in sorted(listing.runs.items()) if was.get(name) != at]
-        runs, rows = list[Run](), 0
+        runs, waiting = list[Run](), 0
         for name, (root, version) in new:
             self._uses.check()
             with contextlib.suppress(EntryGone):  # removed just now
                 runs.append(read_run(self._roots[root], root, name, version))
-                rows += runs[-1].rows
-            if rows >= _TOGETHER:
+                waiting += runs[-1].rows
+            if waiting >= _TOGETHER:
                 ingest(connection, runs)
-                runs, rows = [], 0
+                runs, waiting = [], 0
         ingest(connection, runs)
         known = connection.execute("SELECT root, name, version FROM annotation_files").fetchall()
         had = {(root, name): version for root, name, version in known}
