@@ -545,8 +545,8 @@ class HistoryFile:
         if any(listing.notes.get(file) != version for file, version in had.items()):
             connection.execute("DELETE FROM annotations; DELETE FROM annotation_files")
             had = {}
-        rows, files = _read_annotations(self._roots, listing, sorted(listing.notes.keys() - had.keys()))
-        _insert(connection, "annotations", rows)
+        notes, files = _read_annotations(self._roots, listing, sorted(listing.notes.keys() - had.keys()))
+        _insert(connection, "annotations", notes)
         _insert(connection, "annotation_files", files)
 
 

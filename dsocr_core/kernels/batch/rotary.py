@@ -132,7 +132,8 @@ def rotary_rows_reference(qkv, cos, sin, states, q, keys, values, launch=None, r
 
     def turn(z: Tensor) -> Tensor:
         first, second = z.chunk(2, dim=-1)
-        return z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
+        turned: Tensor = z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
+        return turned
 
     q.copy_(turn(parts[:, 0]) * live[:, None, None])
     rows = live.nonzero()[:, 0]

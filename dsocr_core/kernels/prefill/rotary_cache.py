@@ -95,7 +95,7 @@ def turn_and_cache_reference(qkv, cos, sin, q, keys, values, start):
 
     def turn(x: Tensor) -> Tensor:
         first, second = x.to(torch.float32).chunk(2, dim=-1)
-        turned = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
+        turned: Tensor = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
         return turned.to(x.dtype)
 
     own, k, v = qkv.split([heads, groups, groups], dim=1)
