@@ -130,7 +130,7 @@ def rotary_rows_reference(qkv, cos, sin, states, q, keys, values, launch=None, r
     parts = qkv.view(len(qkv), 3, heads, head_dim)
     turned_cos, turned_sin = cos[position, None], sin[position, None]  # (R, 1, D)
 
-    def turn(z: Tensor) -> Tensor:
+    def turn(z):
         first, second = z.chunk(2, dim=-1)
         turned: Tensor = z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
         return turned

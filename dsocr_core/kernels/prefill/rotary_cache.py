@@ -93,7 +93,7 @@ def turn_and_cache_reference(qkv, cos, sin, q, keys, values, start):
     end = start + tokens
     turn_cos, turn_sin = (table[start:end, None].to(torch.float32) for table in (cos, sin))  # (N, 1, D)
 
-    def turn(x: Tensor) -> Tensor:
+    def turn(x):
         first, second = x.to(torch.float32).chunk(2, dim=-1)
         turned: Tensor = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
         return turned.to(x.dtype)
