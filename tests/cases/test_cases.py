@@ -125,6 +125,7 @@ def test_an_upload_s_error_names_it_by_its_name(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sources, "UPLOADS", tmp_path / "uploads")
     monkeypatch.setattr(sources, "RENDERED", tmp_path / "rendered")
     stored = sources.store_upload("userunit.pdf", (tmp_path / "userunit.pdf").read_bytes(), sources.UPLOADS)
-    with pytest.raises(DsocrError, match=r"^userunit\.pdf: page 1 has ") as error:
-        sources.upload_pages(stored).take(0)
+    refused = pytest.raises(DsocrError, match=r"^userunit\.pdf: page 1 has ")
+    with refused as error, sources.own_names():
+        sources.typed_pages(str(stored), ()).take(0)
     assert str(tmp_path) not in str(error.value)
