@@ -61,4 +61,5 @@ def test_pictures_and_links_of_compare_and_review_have_the_prefix(
     page.get_by_test_id("stSidebarNavLink").filter(has_text="Review").click()
     page.locator(".gallery img").first.wait_for()
     pictures_come(page)
-    page.wait_for_url(f"{origin}{PREFIX}/review?*")
+    page.locator(".gallery button").first.click()
+    page.wait_for_url(f"{origin}{PREFIX}/review?*page=*")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.run_directory import RunDirectory
@@ -65,7 +64,7 @@ def table_of(page: Page) -> Locator:
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     table = page.get_by_test_id("stDataFrame").filter(visible=True).first
     table.locator("canvas").first.wait_for()
-    table.scroll_into_view_if_needed()
+    inked(table, 0.01)  # its rows are drawn, so that a click finds one
     return table
 
 
@@ -82,8 +81,6 @@ def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, sc
     said = page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0")
     expect(said).to_be_visible()
     page.screenshot(path=screenshots / "tuning-regressions.png")
-    with suppress(TimeoutError):  # the grid's cells for screen readers come late, or when it has the focus
-        page.get_by_test_id("glide-cell-2-1").wait_for(state="attached", timeout=5000)
     click(table_of(page), row=1)  # decode, after the page as a whole
     expect(page.get_by_text("of A's time; 3 and 3 runs")).to_be_visible()
     click(page.get_by_role("button", name="Kernels of decode"))
