@@ -59,10 +59,10 @@ def _profile(
                 run.add_rows(table, pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def table_of(page: Page) -> Locator:
-    """The table that is shown, at rest."""
+def table_of(page: Page, view: str) -> Locator:
+    """The first table of a view, at rest."""
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-    table = page.get_by_test_id("stDataFrame").filter(visible=True).first
+    table = page.get_by_role("tabpanel", name=view).get_by_test_id("stDataFrame").first
     table.locator("canvas").first.wait_for()
     inked(table, 0.01)  # its rows are drawn, so that a click finds one
     return table
@@ -81,11 +81,11 @@ def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, sc
     said = page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0")
     expect(said).to_be_visible()
     page.screenshot(path=screenshots / "tuning-regressions.png")
-    click(table_of(page), row=1)  # decode, after the page as a whole
+    click(table_of(page, "Changes"), row=1)  # decode, after the page as a whole
     expect(page.get_by_text("of A's time; 3 and 3 runs")).to_be_visible()
     click(page.get_by_role("button", name="Kernels of decode"))
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
-    click(table_of(page), row=0)
+    click(table_of(page, "Kernels"), row=0)
     expect(page.get_by_text("1 kernel: A open, B filled, under the roof of H200 SXM")).to_be_visible()
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     chart = page.locator(".js-plotly-plot").filter(visible=True)

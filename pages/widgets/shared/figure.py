@@ -34,23 +34,10 @@ def heading(state: LinkedState) -> None:
 
 
 def tabs(drawers: Mapping[str, Callable[[], None]], state: LinkedState, name: str = "tab") -> None:
-    """Tabs by their names, the open one a parameter of the page; only that one is drawn.
-
-    Tabs that the page turns by itself are drawn as other tabs: an event of a browser that has not heard of
-    it yet still names the tab before, and would turn them back.
-    """
-    turned = f"{state.key(name)} turned"
-    number, shown = st.session_state.get(turned, (0, ""))
-    now = state.value(name)
-    number += now != shown
-    box = f"{state.key(name)} {number}"
-
-    def take() -> None:
-        state.put(name, st.session_state[box])
-        st.session_state[turned] = number, st.session_state[box]
-
-    st.session_state[turned] = number, now
-    there = st.tabs(list(drawers), default=now, key=box, on_change=take)
+    """Tabs by their names, the open one a parameter of the page; only that one is drawn."""
+    box = f"{state.key(name)} open"
+    st.session_state[box] = state.value(name)
+    there = st.tabs(list(drawers), key=box, on_change=lambda: state.put(name, st.session_state[box]))
     for tab, drawer in zip(there, drawers.values(), strict=True):
         if tab.open:
             with tab:

@@ -12,7 +12,7 @@ from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, pair
-from pages.widgets.timing.address import STATE, bound, open_pair, value
+from pages.widgets.timing.address import STATE, VIEWS, bound, open_pair, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _COLUMNS = {
@@ -97,7 +97,8 @@ def _table(rows: pd.DataFrame, name: str) -> None:
     )
 
     def opened() -> None:
-        for place in st.session_state[name]["selection"]["rows"]:
+        # While Kernels comes in, this table may still be there to be clicked on.
+        for place in st.session_state[name]["selection"]["rows"] if value("view") == VIEWS[0] else ():
             row = rows.iloc[place]
             open_pair((row["a"], row["backend"]), (row["b"], row["backend"]))
 
