@@ -50,6 +50,15 @@ def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterat
         yield server
 
 
+@pytest.fixture(scope="module")
+def new_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    """The app as at its first visit, whatever other tests have run."""
+    folder = tmp_path_factory.mktemp("new")
+    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """The browser of all tests: what every page is made of is loaded and compiled once."""

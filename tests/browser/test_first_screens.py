@@ -59,8 +59,8 @@ def count(page: Page) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("name", MOST)
-def test_a_first_screen_has_few_widgets_and_words(server: Server, open_page, name: str) -> None:
-    widgets, words = count(open_page(f"{server.url}/{name}", 1440, 900))
+def test_a_first_screen_has_few_widgets_and_words(new_server: Server, open_page, name: str) -> None:
+    widgets, words = count(open_page(f"{new_server.url}/{name}", 1440, 900))
     most_widgets, most_words = MOST[name]
     assert len(widgets) <= most_widgets, widgets
     assert len(words) <= most_words, " ".join(words)
@@ -80,14 +80,16 @@ A_PAGE = "review?review=20261122-224122-a5d34156&page=03-tall-notice.png"
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 @pytest.mark.parametrize("name", ["", "review", A_PAGE, "timing", "runs", "flops"])
-def test_nothing_moves_while_a_page_comes_in(server: Server, browser: Browser, name: str, width: int) -> None:
+def test_nothing_moves_while_a_page_comes_in(
+    new_server: Server, browser: Browser, name: str, width: int
+) -> None:
     with browser.new_context(viewport={"width": width, "height": 900}) as context:
         context.add_init_script(WATCH)
         context.add_init_script(SHIFTS)
         page = context.new_page()
         moved = []
         for _ in range(2):  # the better of two: a machine with other work sends parts of a page apart
-            page.goto(f"{server.url}/{name}")
+            page.goto(f"{new_server.url}/{name}")
             page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=60_000)
             if name in ("", A_PAGE):
                 assert page.locator(".viewer[data-image]").count() == 1

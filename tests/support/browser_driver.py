@@ -11,14 +11,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Error, Locator, Page
 
 from tests.support.paths import ROOT
 
@@ -151,8 +151,11 @@ def inked(part: Locator, least: float) -> None:
     """
     part.scroll_into_view_if_needed()
     ends = time.monotonic() + INK_S
-    while (share := _ink(part)) <= least:
+    share = 0.0
+    while share <= least:
         assert time.monotonic() < ends, f"{share:.4f} of it is drawn"
+        with suppress(Error):  # it was drawn anew meanwhile
+            share = _ink(part)
 
 
 def _ink(part: Locator) -> float:
