@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -44,19 +45,21 @@ def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     """The app as users start it, but with a history of its own: what tests run is nobody's past."""
-    folder = tmp_path_factory.mktemp("app")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    with _app(tmp_path_factory) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def new_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     """The app as at its first visit, whatever other tests have run."""
-    folder = tmp_path_factory.mktemp("new")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    with _app(tmp_path_factory) as server:
         yield server
+
+
+def _app(places: pytest.TempPathFactory) -> AbstractContextManager[Server]:
+    folder = places.mktemp("app")
+    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
+    return serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml")
 
 
 @pytest.fixture(scope="session")
