@@ -19,7 +19,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import VISION, WHOLE, card_name, has_value, setting, setting_names, unlike
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
-from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, SURE, TOTAL, change_points
+from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, SURE, TOTAL
 
 KINDS = ("slower", "look", "faster", "unchanged")
 """A confirmed slowdown, one to look at, a confirmed gain, and all else; in the order of the rows."""
@@ -29,8 +29,6 @@ STEP = 1.1
 """Ratio of two commits' rates from which on their step is marked, however few runs there are."""
 _MOST_PAIRS = 60
 """Workloads and settings, those of the newest runs, that are looked at."""
-_FEWEST_FOR_LEVELS = 6
-"""Runs of a series, with fewer there is no noise between runs to go by."""
 SERIES = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
 COLUMNS = [
     "kind", "verdict", "workload", "name", "stage", "backend", "median_a", "median_b", "times", "ratio",
@@ -147,27 +145,11 @@ def _series(
         for position, (commit, of, rates) in enumerate(known):
             about = (number, names[number], work.backend, commit, position, created[of[-1]], of)
             rows.append((*about, float(np.median(rates))))
-        marks += _changes_of([rates for _, _, rates in known], number)
+        for before, now in pairwise(rows[len(rows) - len(known) :]):
+            if max(before[-1], now[-1]) >= STEP * min(before[-1], now[-1]):
+                words = f"{plural(len(before[-2]), 'run')} before and {len(now[-2])} after"
+                marks.append((number, now[4], before[-1], now[-1], words))
     return pd.DataFrame(rows, columns=SERIES), pd.DataFrame(marks, columns=_MARKS)
-
-
-def _changes_of(rates: list[list[float]], workload: int) -> list[tuple[int, int, float, float, str]]:
-    """Steps between two commits, and changes of the level of many runs, of one series."""
-    found = {}
-    for at, (a, b) in enumerate(pairwise(float(np.median(each)) for each in rates), start=1):
-        if max(a, b) >= STEP * min(a, b):
-            words = f"{plural(len(rates[at - 1]), 'run')} before and {len(rates[at])} after"
-            found[at] = (a, b, words)
-    steps = {*found}
-    every, ends = [value for each in rates for value in reversed(each)], np.cumsum([*map(len, rates)])
-    points = change_points(every) if len(every) >= _FEWEST_FOR_LEVELS else []
-    for before, point, after in zip([0, *points], points, [*points[1:], len(every)], strict=False):
-        a, b = float(np.median(every[before:point])), float(np.median(every[point:after]))
-        at = int(np.searchsorted(ends, point, side="right"))
-        # A step nearby says it better.
-        if max(a, b) > (1 + NEUTRAL_BAND) * min(a, b) and not steps & {*range(at - 2, at + 3)}:
-            found[at] = (a, b, f"level of {point - before} runs before and {after - point} after")
-    return [(workload, at, *found[at]) for at in sorted(found)]
 
 
 def _trends(

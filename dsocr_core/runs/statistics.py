@@ -1,4 +1,4 @@
-"""Is a difference real: ratios of times with their uncertainty, and where a trend changed."""
+"""Is a difference real: ratios of times with their uncertainty."""
 
 from __future__ import annotations
 
@@ -163,50 +163,3 @@ def compare_runs(
         rows.append(row)
     rows.sort(key=lambda row: row["stage"] == TOTAL)
     return pd.DataFrame(rows, columns=["stage", *Ratio.__dataclass_fields__])
-
-
-# --- over time ----------------------------------------------------------------------------------
-
-
-def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float = 3.0) -> list[int]:
-    """Find where the level of a series changes: positions of the first value of each new level.
-
-    Exact segmentation of the logarithms into constant levels of `fewest` values at least: the sum of squares
-    plus a price for every change, `strictness` times noise variance times log N (strictness 3 finds a change
-    in fewer than one in twenty series of pure noise). The noise comes from differences of neighbours, which a
-    change of level hardly touches. `values` are positive milliseconds in order of time, (N,); others are left
-    out.
-    """
-    series = np.asarray(values, np.float64)
-    usable = np.flatnonzero(np.isfinite(series) & (series > 0))
-    x = np.log(series[usable])  # (M,)
-    if len(x) < 2 * fewest:
-        return []
-    steps = np.diff(x)
-    noise = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / math.sqrt(2)
-    variance = max(noise, 1e-4) ** 2  # clocks tell times to a part in ten thousand at best
-    # A value off by itself is no level: it becomes the median around it, which levels of `fewest` survive.
-    padded = np.pad(x, fewest - 1, constant_values=np.nan)
-    medians = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * fewest - 1), axis=1)  # (M,)
-    x = np.where(np.abs(x - medians) > 3 * math.sqrt(variance), medians, x)
-    points = _segment(x, 2 * strictness * variance * math.log(len(x)), fewest)
-    return [int(usable[position]) for position in points]
-
-
-def _segment(x: Array, price: float, fewest: int) -> list[int]:
-    """Starts of the segments after the first that make squared error plus price least (dynamic program)."""
-    n = len(x)
-    sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (x, x * x))
-    best, origin = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
-    best[0] = -price
-    for end in range(fewest, n + 1):
-        starts = np.arange(0, end - fewest + 1)
-        error = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
-        cost = best[starts] + error + price
-        origin[end] = int(np.argmin(cost))
-        best[end] = cost[origin[end]]
-    points = []
-    while origin[n] > 0:
-        n = int(origin[n])
-        points.append(n)
-    return points[::-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,15 +18,14 @@ from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
 FILE_LIMIT, DEPTH_LIMIT = 50_000, 4
 """Files of a folder, and folders below each other, that are looked at."""
-TEXT_LIMIT, TOTAL_LIMIT = 64 * 1024 * 1024, 512 * 1024 * 1024
-"""Bytes of a file of text, and of all texts of a folder."""
+TEXT_LIMIT = 64 * 1024 * 1024
+"""Bytes of a file of text."""
 TEXT_SUFFIXES = (".md", ".mmd", ".markdown", ".txt")
 PAGE_END = "\n\n<--- Page Split --->\n"
 """Line that the vendor's PDF script writes after each page."""
 _RAW, _CLEAN, _WITH_BOXES = "result_ori.mmd", "result.mmd", "_det"
-_NUMBERED = re.compile(r"(.+?)(#|_pg|_page_|_page|_p|_|-page-|-)(\d{1,9})(?:_repeat1)?", re.DOTALL)
-_FORMS = ("#", "_", "_pg", "_page_", "_page", "_p", "-", "-page-")
-"""Words between a document's name and a page's number, likeliest first."""
+_NUMBERED = re.compile(r"(.+?)[#_-](?:pg|page[_-]?|p)?(\d{1,9})(?:_repeat1)?", re.DOTALL)
+"""A document's name and a page's number behind it."""
 _MOST_NAMED = 5
 
 
@@ -65,13 +64,9 @@ def read_folder(root: Path) -> FolderContents:
         raise PredictionError(f"{name_text(root)}: there is no such folder; give one that a program wrote")
     found: list[Prediction] = []
     skipped: list[tuple[Path, str]] = []
-    left = TOTAL_LIMIT
     for file, name in _texts(root, skipped):
         try:
-            text = _text(file)
-            if (left := left - len(text)) < 0:
-                raise InvalidFile(f"the texts of the folder have more than {TOTAL_LIMIT:,} bytes together")
-            found.append(Prediction(name, text, file))
+            found.append(Prediction(name, _text(file), file))
         except InvalidFile as error:
             skipped.append((file, str(error)))
     if not found:
@@ -131,12 +126,21 @@ def without_suffix(document: str) -> str:
     return str(path.with_suffix("")) if path.suffix.lower() in (PDF_SUFFIX, *IMAGE_SUFFIXES) else document
 
 
-def _page_of(source: str) -> tuple[str | None, int]:
-    """The document's name without its suffix and the page's number, of `paper.pdf#3`; None of others."""
-    document, mark, digits = normalize("NFC", source).rpartition("#")
+def _plain(name: str) -> str:
+    """A name without its document's suffix, the number of a page behind a `#`: `paper_pg3` as `paper#3`."""
+    if (match := _NUMBERED.fullmatch(name)) is None:
+        return without_suffix(name)
+    return f"{without_suffix(match[1])}#{int(match[2])}"
+
+
+def _names(source: str, texts: Container[str]) -> list[str]:
+    """What a page's text may be called, the likeliest first; `texts` has the names that there are."""
+    document, mark, digits = source.rpartition("#")
     if not mark or not (digits.isdecimal() and digits.isascii()):
-        return None, 0
-    return without_suffix(document), int(digits)
+        return [source, without_suffix(source)]
+    document = without_suffix(document)
+    # A set that has a page 0 counts from it.
+    return [source, f"{document}#{int(digits) - (f'{document}#0' in texts)}"]
 
 
 @dataclass(frozen=True)
@@ -169,64 +173,50 @@ class UnmatchedTexts:
 
 
 class TextMatcher:
-    """The texts of a folder by page. Thread-safe."""
+    """The texts of a folder by page: by the page's path, else by its name in any folder. Thread-safe."""
 
     def __init__(self, found: FolderContents) -> None:
         self.found = found
         self._given: set[int] = set()
-        self._shared: dict[str, list[str]] = {}
-        """Pages whose text is that of others by its name, too, and these."""
-        self._texts: dict[str | tuple[str, str, int], list[Prediction]] = {}
-        """Texts by name, with and without its folders; numbered ones by document, form and number too."""
+        self._claimed: dict[int, list[tuple[bool, str]]] = {}
+        """Pages that a text is found for: whether by their path, and their names."""
+        self._by_path: dict[str, list[Prediction]] = {}
+        self._by_name: dict[str, list[Prediction]] = {}
         for text in found.predictions:
-            whole = normalize("NFC", text.name)
-            for name in dict.fromkeys((whole, PurePath(whole).name)):
-                self._texts.setdefault(name, []).append(text)
-                if (match := _NUMBERED.fullmatch(name)) is not None:
-                    numbered = without_suffix(match[1]), match[2], int(match[3])
-                    self._texts.setdefault(numbered, []).append(text)
+            name = normalize("NFC", text.name)
+            for form in {name, _plain(name)}:
+                self._by_path.setdefault(form, []).append(text)
+            for form in {PurePath(name).name, _plain(PurePath(name).name)}:
+                self._by_name.setdefault(form, []).append(text)
 
     def expect(self, sources: Iterable[str]) -> None:
-        """Find the texts that the names of several of these pages lead to: no page gets such a text.
-
-        A page in the text's own folder has it before pages of other folders.
-        """
-        claims: dict[int, list[str]] = {}
-        own = {source: of[0] for source in sources if len(of := self._candidates(source)) == 1}
+        """Find the texts that several of these pages lead to: only one that has its path gets such a text."""
+        self._claimed = {}
         for source in sources:
-            document, _ = _page_of(source)
-            # A text that is named like a whole document may be of any of its pages.
-            like = [] if document is None else self._texts.get(PurePath(document).name, [])
-            for text in [own[source]] if source in own else like:
-                claims.setdefault(id(text), []).append(source)
-        shared = {}
-        for source, text in own.items():
-            folder, by = PurePath(text.name).parent, claims[id(text)]
-            if len(by) > 1 and [each for each in by if PurePath(each).parent == folder] != [source]:
-                shared[source] = [each for each in by if each != source]
-        self._shared = shared
+            found, by_path = self._candidates(source)
+            for text in found if len(found) == 1 else ():
+                self._claimed.setdefault(id(text), []).append((by_path, source))
 
     def text_of(self, source: str) -> Prediction:
         """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
-        found = self._candidates(source)
-        if not found:
-            document, number = _page_of(source)
-            name = PurePath(source).stem if document is None else f"{PurePath(document).name}_{number}"
-            has = f"{name_text(self.found.root)} has no text of that name"
-            raise PredictionError(f"{source}: {has}; name it like the page, as in {name}.md")
-        files = ", ".join(name_text(each.file.name) for each in found[:3])
-        if len(found) > 1:
-            has = f"{name_text(self.found.root)} has {len(found)} texts of that name"
-            raise PredictionError(f"{source}: {has} ({files})")
-        if others := ", ".join(self._shared.get(source, [])[:_MOST_NAMED]):
-            why = f"not known whether {files} is its text or that of {others}"
-            raise PredictionError(f"{source}: {why}; name one for each, as in {PurePath(source).name}.md")
+        found, by_path = self._candidates(source)
+        if len(found) != 1:
+            count, files = len(found) or "no", ", ".join(name_text(each.file.name) for each in found[:3])
+            has = f"{name_text(self.found.root)} has {count} text{'s' * bool(found)} of that name"
+            name = PurePath(_names(source, ())[1]).name.replace("#", "_")
+            way_out = f" ({files})" if found else f"; name it like the page, as in {name}.md"
+            raise PredictionError(f"{source}: {has}{way_out}")
+        claims = self._claimed.get(id(found[0]), [])
+        if others := [name for by, name in claims if name != source and (by or not by_path)]:
+            why = f"{name_text(found[0].file.name)} is its text or that of {', '.join(others[:_MOST_NAMED])}"
+            way_out = f"name one for each, as in {PurePath(source).name}.md"
+            raise PredictionError(f"{source}: not known whether {why}; {way_out}")
         self._given.add(id(found[0]))
         return found[0]
 
     def has(self, source: str) -> bool:
         """Tell whether there is a text of that name, or several."""
-        return bool(self._candidates(source))
+        return bool(self._candidates(source)[0])
 
     def unmatched(self) -> UnmatchedTexts:
         """The texts that no page has taken so far, and the files that are not read."""
@@ -234,16 +224,11 @@ class TextMatcher:
         files = [(name_text(file.name), reason) for file, reason in self.found.skipped]
         return UnmatchedTexts(tuple(texts), tuple(files))
 
-    def _candidates(self, source: str) -> list[Prediction]:
-        """The texts of the likeliest name of the page's that any has, those in no other folder first."""
-        document, number = _page_of(source)
+    def _candidates(self, source: str) -> tuple[list[Prediction], bool]:
+        """The texts of a page's likeliest name, and whether they have its path."""
         name = normalize("NFC", source)
-        stem = without_suffix(name)
-        plain = [name, stem, f"{stem}_pg1_repeat1", f"{stem}_pg1"] if document is None else [document]
-        for key in dict.fromkeys(name for each in plain for name in (each, PurePath(each).name)):
-            # A set that counts from 0 does so for all pages of a document.
-            forms = [(key, form, number - ((key, form, 0) in self._texts)) for form in _FORMS]
-            for of in [key] if document is None else forms:
-                if found := self._texts.get(of, []):
-                    return [each for each in found if normalize("NFC", each.name).startswith(key)] or found
-        return []
+        for texts, of in ((self._by_path, name), (self._by_name, PurePath(name).name)):
+            for form in _names(of, texts):
+                if form in texts:
+                    return texts[form], texts is self._by_path
+        return [], False

@@ -57,7 +57,7 @@ def test_a_text_is_told_and_nothing_else_and_links_are_not_followed(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        *((name, "") for name in ("01-letter", "01-letter.png", "01-letter_pg1_repeat1", "a__b__01-letter")),
+        *((name, "") for name in ("01-letter", "01-letter.png", "a__b__01-letter")),
         ("a__01-letter", "a/01-letter.png"),
         *((name, "paper.pdf#3") for name in ("paper_pg3_repeat1", "paper.pdf_3", "paper_3", "paper.pdf#3",
                                              "paper_page_0003")),
@@ -123,7 +123,7 @@ def test_of_no_text_or_two_none_is_chosen(tmp_path: Path) -> None:
         (["1"], ["1.png", "b/1.png"], ["1.png"]),
         (["a__1", "b__1"], ["a/1.png", "b/1.png"], ["a/1.png", "b/1.png"]),
         (["a__1"], ["a/1.png", "b/1.png"], ["a/1.png"]),
-        (["doc"], ["doc.png", "doc.pdf#1"], []),
+        (["doc"], ["doc.png", "doc.pdf#1"], ["doc.png"]),
         (["doc", "doc_1"], ["doc.png", "doc.pdf#1"], ["doc.png", "doc.pdf#1"]),
         (["paper_1"], ["a/paper.pdf#1", "b/paper.pdf#1"], []),
     ],

@@ -1,8 +1,7 @@
-"""Intervals against truth and printed tables; change points against all segmentations."""
+"""Intervals against truth and printed tables."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 from dsocr_core.runs.statistics import (
     FEWEST_PAGES,
     TOTAL,
-    _segment,
-    change_points,
     compare_runs,
     ratio_of_runs,
     student,
@@ -131,39 +128,3 @@ def test_a_page_that_is_read_again_is_one_page() -> None:
     frame = pd.concat([draws("decode", ones, ones, f" #{n}") for n in range(9)])
     found = compare_runs(frame, ("a0", "b0")).iloc[0]
     assert (found["pages"], found["why"]) == (1, "1 page: too few")
-
-
-# --- change points ------------------------------------------------------------------------------
-
-
-def cost(x: np.ndarray, starts: tuple[int, ...], price: float) -> float:
-    return sum(((part - part.mean()) ** 2).sum() for part in np.split(x, starts)) + price * len(starts)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_other_segmentation_is_better(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    x = random.normal(size=11) + np.repeat([0.0, 2.0, -1.0], [4, 3, 4]) * random.uniform(0, 2)
-    every = (starts for count in range(4) for starts in itertools.combinations(range(1, 11), count))
-    legal = [starts for starts in every if all(len(part) >= 2 for part in np.split(x, starts))]
-    best = min(cost(x, starts, 1.5) for starts in legal)
-    assert cost(x, tuple(_segment(x, 1.5, 2)), 1.5) == pytest.approx(best)
-
-
-def test_levels_are_found_where_they_begin_and_noise_alone_has_none() -> None:
-    random = np.random.default_rng(1)
-    levels = np.repeat([100.0, 80.0, 120.0], [20, 15, 25]) * random.lognormal(0, 0.03, 60)
-    assert change_points(levels) == change_points(levels * 1000) == [20, 35]  # in whatever unit
-    found = [change_points(np.random.default_rng(seed).lognormal(3, 0.1, 40)) for seed in range(200)]
-    assert sum(map(bool, found)) <= 10
-
-
-@pytest.mark.parametrize("times", [0.1, 0.5, 1.5, 3.0, 100.0])
-def test_a_single_run_that_is_off_is_no_level_and_hides_none(times: float) -> None:
-    for place in (0, 1, 12, 28, 29):
-        values = np.random.default_rng(2).lognormal(3, 0.05, 30)
-        values[place] *= times
-        assert change_points(values) == [], place
-    values = np.repeat([100.0, 130.0], 15) * np.random.default_rng(3).lognormal(0, 0.02, 30)
-    values[[3, 14, 22]] *= [4.0, 0.2, 9.0]
-    assert change_points(values) in ([14], [15])  # the run before the change is off itself

@@ -86,31 +86,14 @@ QUERIES["annotations"] = Query(
     {"run_id": REQUIRED, "kind": None},
 )
 
-_VERDICTS = """
+# Every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back.
+QUERIES["verdicts"] = Query(
+    """
     SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
            given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
            given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
     FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
-    WHERE page IS NOT NULL AND id IS NOT NULL
-"""
-
-# Every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back.
-QUERIES["verdicts"] = Query(f"{_VERDICTS} AND run_id = $run_id ORDER BY time, position", {"run_id": REQUIRED})
-
-# Per run and review: how many pages have which verdict; the latest of each reviewer counts.
-QUERIES["verdict_counts"] = Query(
-    f"""
-    WITH written AS ({_VERDICTS}),
-    latest AS (
-        SELECT run_id, review, page, reviewer, arg_max(verdict, (time, position)) AS verdict
-        FROM written ANTI JOIN (SELECT run_id, reviewer, undoes AS id FROM written WHERE undoes IS NOT NULL)
-             USING (run_id, reviewer, id)
-        WHERE verdict IS NOT NULL GROUP BY run_id, review, page, reviewer
-    )
-    SELECT run_id, review, count(DISTINCT page) AS reviewed,
-           count(*) FILTER (verdict = 'same') AS same, count(*) FILTER (verdict = 'acceptable') AS acceptable,
-           count(*) FILTER (verdict = 'wrong') AS wrong, count(*) FILTER (verdict = 'unsure') AS unsure,
-           list(DISTINCT reviewer ORDER BY reviewer) AS reviewers
-    FROM latest GROUP BY run_id, review ORDER BY run_id, review
-    """
+    WHERE page IS NOT NULL AND id IS NOT NULL AND run_id = $run_id ORDER BY time, position
+    """,
+    {"run_id": REQUIRED},
 )
