@@ -16,16 +16,17 @@ from typing import Any, Literal
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
+    ENGINES,
+    Attention,
     BackendChoice,
     BackendSpec,
-    EagerSpec,
-    FastSpec,
+    Dtype,
     Precision,
-    VendorSpec,
-    converted,
+    Rotary,
     parse_backend,
     parse_backends,
     require,
+    typed,
 )
 from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
@@ -47,10 +48,7 @@ from dsocr_core.reading.records import (
 )
 
 DRAFT_OF_A = "a"
-Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
-Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 EngineName = Literal["eager", "fast"]
-Rotary = Literal["published", "float32"]
 
 
 def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
@@ -239,10 +237,9 @@ class Settings:
     # --- sides --------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def specs(self) -> tuple[BackendSpec, BackendSpec]:
+    def specs(self) -> tuple[BackendSpec, ...]:
         """A and B of a comparison, under names that differ. Raises DsocrError."""
-        a, b = parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
-        return a, b
+        return parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
 
     def spec(self, side: Side) -> BackendSpec:
         """Backend of one side of a comparison."""
@@ -269,18 +266,15 @@ class Settings:
         """The settings under which a backend reads: its own where it has some. Raises DsocrError."""
         own: dict[str, Any] = {"a": None, "b": None, **spec.overrides}
         try:
-            own["infer"] = replace(self.infer, **converted(InferSettings, spec.infer, "infer"))
+            own["infer"] = replace(self.infer, **typed(InferSettings, spec.infer, "infer"))
         except SettingsError as error:
             raise SettingsError(f"{spec.name}: {error}") from None
-        if isinstance(spec, EagerSpec | FastSpec):
+        if spec.kind in ENGINES:
             own["engine"] = spec.kind
-        if isinstance(spec, VendorSpec):
-            interpreter, timeout_s = spec.interpreter, spec.timeout_s
-            own["vendor"] = replace(
-                self.vendor,
-                interpreter=self.vendor.interpreter if interpreter is None else interpreter,
-                timeout_s=self.vendor.timeout_s if timeout_s is None else timeout_s,
-            )
+        if spec.kind == VENDOR:
+            worker = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
+            given = {name: value for name, value in worker.items() if value is not None}
+            own["vendor"] = replace(self.vendor, **given)
         return replace(self, **own)
 
     @property
@@ -304,26 +298,20 @@ class Settings:
         if "fast" not in kinds:
             return replace(self, attention="eager")
         side = SIDES[kinds.index("eager")]
-        spec, choice = self.spec(side), getattr(self, side)
-        if choice is None or getattr(spec, "attention", None) is not None:
-            return self
-        own: dict[str, Any] = {side: _with(choice, attention="eager")}
+        choice, own = getattr(self, side), dict[str, Any]()
+        if choice is not None and self.spec(side).attention is None:
+            own[side] = _with(choice, attention="eager")
         return replace(self, **own)
 
     @property
     def attention_note(self) -> str:
         """Why both sides of a comparison have another attention; empty when they have the same."""
-        kinds = {type(spec): spec for spec in self.specs}
-        if not {EagerSpec, VendorSpec} <= kinds.keys():
+        of = {spec.kind: self.of_spec(spec) for spec in self.specs}
+        if not {"eager", VENDOR} <= of.keys():
             return ""
-        own = self.of_spec(kinds[EagerSpec]).own_attention
-        published = self.of_spec(kinds[VendorSpec]).vendor_attention
-        if own == published:
-            return ""
-        return (
-            f"attention {own} against {published}: the published decoder has "
-            "eager and flash_attention_2 only, and another order of sums can change tokens; eager is on both"
-        )
+        own, published = of["eager"].own_attention, of[VENDOR].vendor_attention
+        words = f"attention {own} against {published}: the order of sums can change tokens; eager is on both"
+        return "" if own == published else words
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -381,7 +369,7 @@ def settings_of(document: Mapping[str, Any]) -> Settings:
     if unknown := sorted(document.keys() - Settings.__dataclass_fields__.keys()):
         raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")
     return Settings(**{
-        name: kinds[name](**converted(kinds[name], value, name)) if name in kinds else value
+        name: kinds[name](**typed(kinds[name], value, name)) if name in kinds else value
         for name, value in document.items()
     })  # fmt: skip
 

@@ -19,7 +19,7 @@ from dsocr_core.base.child import Child
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text, visible
-from dsocr_core.base.specs import CommandSpec
+from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import PredictionError, TextMatcher, read_folder
@@ -44,7 +44,7 @@ class CommandError(DsocrError):
 class CommandBackend(Backend):
     """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
 
-    def __init__(self, spec: CommandSpec, settings: Settings) -> None:
+    def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         """Raises CommandError for a template that cannot be."""
         super().__init__(spec, settings)
         self._spec, self.concurrency = spec, spec.concurrency
@@ -92,7 +92,7 @@ class CommandBackend(Backend):
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or error
             raise CommandError(f"{program} cannot be run ({cause})") from error
-        seconds, began = self._spec.timeout_s, monotonic()
+        seconds, began = self._spec.wait_s, monotonic()
 
         def check() -> None:
             if cancel is not None and cancel.is_set():

@@ -24,7 +24,7 @@ from dsocr_core.backends.exchange import Client, EndpointError, Reading, shown
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import paired
-from dsocr_core.base.specs import EndpointSpec, Flavour, SettingsError, merge
+from dsocr_core.base.specs import BackendSpec, Flavour, SettingsError, merge
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ FORMS: Mapping[Flavour, Form] = {
 class Endpoint(Backend):
     """A server behind the protocol. Thread-safe; each page is a connection of its own."""
 
-    def __init__(self, spec: EndpointSpec, settings: Settings) -> None:
+    def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         """Raises SettingsError for what a side was given and its flavour cannot pass on."""
         refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
         for name in refused + (["preset"] if spec.preset is not None else []):
@@ -85,7 +85,7 @@ class Endpoint(Backend):
         address = spec.target.rstrip("/")
         if spec.flavour == "ollama":
             address = address.removesuffix("/v1").removesuffix("/api")
-        self.client = Client(address, key.strip(), spec.timeout_s, spec.attempts)
+        self.client = Client(address, key.strip(), spec.wait_s, spec.attempts)
         self._model: str | None = None
         self._context: int | None = None
         self._asking = threading.Lock()

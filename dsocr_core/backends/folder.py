@@ -10,7 +10,7 @@ from pathlib import Path
 from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
-from dsocr_core.base.specs import FolderSpec
+from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts import (
@@ -30,7 +30,7 @@ class FolderBackend(Backend):
     It tells the text and nothing else: no tokens, no inputs, no times, not how the page ended.
     """
 
-    def __init__(self, spec: FolderSpec, settings: Settings) -> None:
+    def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
         self._target = spec.target
         self._lock = threading.Lock()

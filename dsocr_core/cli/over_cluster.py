@@ -18,7 +18,6 @@ from rich.console import Console, RenderableType
 
 from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs import CommandSpec
 from dsocr_core.base.system import cores
 from dsocr_core.cli.frames import print_answer
 from dsocr_core.cli.options import FROM_ZERO
@@ -98,7 +97,7 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
     output = Output(location)
     if of.redo and output.document("run.json") is None:
         raise DsocrError(f"{location}: no run is there whose failed pages could be read again")
-    if isinstance(command := settings.spec("a"), CommandSpec):  # said now, not by a worker an hour later
+    if (command := settings.spec("a")).kind == "command":  # said now, not by a worker an hour later
         from dsocr_core.backends.command import template_words
 
         template_words(command.target)

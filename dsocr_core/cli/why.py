@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.formatting import shortened
-from dsocr_core.base.specs import EngineSpec
+from dsocr_core.base.specs import ENGINES
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SHOWN = 40
 
 def check_why(settings: Settings) -> None:
     """Raises SettingsError where A is none of our engines, which try the causes."""
-    if not isinstance(settings.spec("a"), EngineSpec):
+    if settings.spec("a").kind not in ENGINES:
         raise SettingsError(
             f"--why tries other settings on A, and A is {settings.backend('a')}: give --a eager or fast"
         )

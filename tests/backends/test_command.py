@@ -16,7 +16,7 @@ from dsocr_core.backends import command as module
 from dsocr_core.backends.backend import open_backend
 from dsocr_core.backends.command import CommandBackend, environment_without_secrets
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.specs import CommandSpec
+from dsocr_core.base.specs import parse_backend
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.paths import SAMPLES
@@ -33,7 +33,7 @@ def template(program: str) -> str:
 def read(
     program: str, image: Path = LETTER, cancel: threading.Event | None = None, timeout_s: float = 60
 ) -> OcrResult:
-    spec = CommandSpec(name="mine", target=template(program), timeout_s=timeout_s)
+    spec = parse_backend({"spec": f"command:{template(program)}", "name": "mine", "timeout_s": timeout_s})
     return open_backend(spec, Settings()).read(OcrRequest(image), cancel=cancel)
 
 
@@ -143,4 +143,4 @@ def test_keys_and_passwords_are_not_in_its_environment(monkeypatch: pytest.Monke
 )
 def test_a_template_that_cannot_be_is_refused_before_the_first_page(text: str, reason: str) -> None:
     with pytest.raises(DsocrError, match=re.escape(reason)):
-        CommandBackend(CommandSpec(target=text), Settings()).check()
+        CommandBackend(parse_backend(f"command:{text}"), Settings()).check()

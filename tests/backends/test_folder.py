@@ -11,7 +11,7 @@ import pytest
 from dsocr_core.backends.backend import open_backend
 from dsocr_core.backends.folder import FolderBackend, read_texts
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs import FolderSpec
+from dsocr_core.base.specs import parse_backend
 from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport
@@ -27,7 +27,7 @@ RAW = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nDear Ms. Alwardzy"
 
 
 def opened(folder: Path) -> FolderBackend:
-    backend = open_backend(FolderSpec(name="left", target=str(folder)), Settings())
+    backend = open_backend(parse_backend({"spec": f"folder:{folder}", "name": "left"}), Settings())
     assert isinstance(backend, FolderBackend)
     return backend
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dsocr_core.backends.backend import open_backend
-from dsocr_core.base.specs import CommandSpec
+from dsocr_core.base.specs import parse_backend
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -50,7 +50,9 @@ def test_tokens_are_the_same_and_logits_to_1e_5(
     words = [PYTHON, str(ROOT / "docs/examples/native_ocr2.py"), "--checkpoint", str(checkpoint),
              "--new-tokens", "48", "--ngram-size", str(ngram), "--logits", str(told)]  # fmt: skip
     target = f"{shlex.join(words)} --image {{image}} --out {{out}}"
-    native = open_backend(CommandSpec(name="native", target=target, timeout_s=300), Settings())
+    native = open_backend(
+        parse_backend({"spec": f"command:{target}", "name": "native", "timeout_s": 300}), Settings()
+    )
     assert native.read(request).text_raw == ours.text_raw
     theirs = torch.load(told, weights_only=True)
     assert tuple(theirs["tokens"]) == ours.token_ids

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.specs import EagerSpec, FastSpec
+from dsocr_core.base.specs import ENGINES
 from dsocr_core.reading.records import SIDES, VENDOR, OcrRequest
 from dsocr_core.runs.commands import command_line
 from dsocr_core.settings import Settings
@@ -82,6 +82,6 @@ def find_cause(settings: Settings, comparison: Comparison) -> str:
     """The command that tries other settings on A; empty where the texts agree or A is no engine of ours."""
     a, b = comparison.a, comparison.b
     different = a is not None and b is not None and a.text_raw != b.text_raw
-    if not different or not isinstance(settings.spec("a"), EagerSpec | FastSpec):
+    if not different or settings.spec("a").kind not in ENGINES:
         return ""
     return f"{read_again(comparison.request, settings)} --why 1"

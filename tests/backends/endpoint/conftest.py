@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.backends.endpoint import Endpoint
-from dsocr_core.base.specs import EndpointSpec
+from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.records import Observer, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import Script, ScriptedServer, scripted_server
@@ -51,7 +51,6 @@ def endpoint_of(
     """The backend of a server with a side's settings; `run` are those of the run."""
     settings = Settings(device="cpu", b={"spec": f"endpoint:{server.address}", **given}, **(run or {}))
     spec = settings.spec("b")
-    assert isinstance(spec, EndpointSpec)
     backend = Endpoint(spec, settings.of_side("b"))
     backend.client.sleep = waits or Waits()
     return backend
