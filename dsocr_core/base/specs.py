@@ -71,8 +71,8 @@ class BackendSpec:
     {image} and {out} stand for the page's file and an empty folder, or a folder of texts. `infer` has fields
     of the run's `infer` settings. Of a server `key_variable` names the environment variable of its key,
     `concurrency` pages are in flight, each may take `timeout_s` with all attempts (answers 429 and 503 are
-    asked again), `body` wins over the flavour's fields (null takes one out), and an empty `model` is the first
-    that it lists. Raises SettingsError.
+    asked again), `body` wins over the flavour's fields (null takes one out), and an empty `model` is the
+    first that it lists. Raises SettingsError.
     """
 
     kind: Kind

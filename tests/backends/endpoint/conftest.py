@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from dsocr_core.backends.endpoint import Endpoint
-from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.records import Observer, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import Script, ScriptedServer, scripted_server
