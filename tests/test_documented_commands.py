@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import functools
 import importlib
 import io
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cli.main import build_parser
-from dsocr_core.cli.options import joined_sides, with_dashes
+from dsocr_core.cli.main import parse
 from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,8 +19,6 @@ INLINE = re.compile(r"`((?:dsocr|python -m (?:dsocr_core|tests[.\w]*)|make) [^`]
 OURS = re.compile(r"^(?:.* )??(?:(?:\S*dsocr|python3? -m dsocr_core)|python3? -m (tests\.perf\.\w+)) (.*)$")
 CUT = re.compile(r"\s(?:\||&&|;|>|<|#).*$")
 PLACEHOLDERS = {"N": "2", "M": "3", "...": ""}
-
-parser_of = functools.cache(build_parser)
 
 
 def commands(file: Path) -> Iterator[tuple[str, bool]]:
@@ -39,12 +34,12 @@ def commands(file: Path) -> Iterator[tuple[str, bool]]:
             yield from ((code, False) for code in INLINE.findall(line))
 
 
-def refusal(parser: argparse.ArgumentParser, words: Sequence[str], whole: bool) -> str:
+def refusal(take: Callable[[list[str]], object], words: list[str], whole: bool) -> str:
     """The parser's own words. In a sentence nothing has to be there."""
     said, text = io.StringIO(), ""
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            parser.parse_args(list(words))
+            take(words)
     except SystemExit as stop:
         text = said.getvalue() if stop.code else ""
     except DsocrError as error:
@@ -71,13 +66,10 @@ def problem(line: str, whole: bool, config: Path) -> str:
     words = [str(config) if before == "--config" else word
              for before, word in zip(["", *words], words, strict=False) if word]  # fmt: skip
     if module:
-        return refusal(importlib.import_module(module).build_parser(), words, whole)
+        return refusal(importlib.import_module(module).build_parser().parse_args, words, whole)
     if not whole and len(words) < 2 and words[:1] in ([], ["COMMAND"], ["flops"], ["history"]):
         return ""
-    try:
-        return refusal(parser_of(*words[:2]), with_dashes(joined_sides(words)), whole)
-    except DsocrError as error:
-        return str(error) if whole else ""
+    return refusal(parse, words, whole)
 
 
 def test_every_documented_command_is_one_that_the_parsers_take(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import signal
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.formatting import shortened
-from dsocr_core.base.sanitise import json_line, name_text, visible
+from dsocr_core.base.sanitise import json_line, visible
 
 
 class SafeConsole(Console):
@@ -142,9 +140,3 @@ def cancelled_by_interrupt() -> Iterator[threading.Event]:
 def print_error(console: Console, message: str) -> None:
     console.print("[bold red]error:[/] ", end="")
     console.print(" ".join(message.split()), markup=False, highlight=False)
-
-
-def typed_command(arguments: Sequence[str] | None) -> str:
-    """The command line that makes the run again, with or without the `dsocr` script."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return name_text(shlex.join(["python", "-m", "dsocr_core", *given]))

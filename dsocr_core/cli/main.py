@@ -9,31 +9,27 @@ imports (torch, DuckDB, pandas) come after the command line is known to be good.
 from __future__ import annotations
 
 import errno
+import functools
+import inspect
 import io
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 
 from jsonargparse import Namespace
 
-from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK, SafeConsole, SafeFormatter, print_error
 from dsocr_core.base.errors import LOG_FILE, Cancelled, DsocrError, one_line, unforeseen
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.cli import flops, history
 from dsocr_core.cli.bench import bench, profile
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
-from dsocr_core.cli.options import (
-    Command,
-    Parser,
-    add_command,
-    add_parser,
-    call,
-    joined_sides,
-    with_dashes,
-)
+from dsocr_core.cli.options import Command, Parser, add_command, add_parser, take_sides, values_of
 from dsocr_core.cli.run import run
 from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
@@ -56,10 +52,11 @@ _GROUPS = {
 _PIPED_WIDTH, _PIPED_HISTORY_WIDTH = 140, 400
 """Width of tables where there is no terminal."""
 _UNREADABLE = (OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
-"""Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""`."""
+"""Errors that a YAML reader ends in, with its own error, on a value such as `!!float ""`."""
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
+@functools.cache
 def build_parser(first: str = "", second: str = "") -> Parser:
     """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
 
@@ -86,13 +83,16 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
     YAML and Unicode fail in ways for which the parser has no answer.
     """
     parser = build_parser(*words[:2])
+    others, sides = take_sides(words)
     try:
-        options = parser.instantiate(parser.parse_args(with_dashes(joined_sides(words))))
+        options = parser.instantiate(parser.parse_args(others))
     except _UNREADABLE as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
     command, chosen = COMMANDS[options.command], options[options.command]
     if isinstance(command, Mapping):
         return command[chosen.name], chosen[chosen.name]
+    for name, choices in sides.items():
+        chosen[name] = choices if isinstance(chosen[name], list) else choices[-1]
     return command, chosen
 
 
@@ -113,9 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
         if not console.is_terminal:
             console.width = _PIPED_HISTORY_WIDTH if words[0] == "history" else _PIPED_WIDTH
-        code = call(command, chosen, console=console, typed=typed_command(arguments))
+        typed = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))
+        others = {"console": console, "typed": typed}
+        wanted = others.keys() & inspect.signature(command).parameters.keys()
+        code = command(**values_of(command, chosen), **{name: others[name] for name in wanted})
         sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
-        return code
+        return OK if code is None else code
     except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
         print_error(console, str(stop) or "cancelled")
         return FAILED

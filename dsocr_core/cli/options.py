@@ -11,7 +11,6 @@ underscores of the settings' names are taken too. `--help` shows the first `SHOW
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from argparse import SUPPRESS, Action
@@ -23,12 +22,11 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from docstring_parser import DocstringStyle, parse
+from docstring_parser import Docstring, DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from dsocr_core.base.console import OK
-from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings
@@ -105,64 +103,45 @@ class Parser(ArgumentParser):  # type: ignore[misc]
                 each.help = words
 
 
-def with_dashes(words: Sequence[str]) -> list[str]:
-    """Words of a command line, options before `--` with dashes, `--pages-together` with a number."""
-    end = words.index("--") if "--" in words else len(words)
-    found = []
-    for word, following in zip(words[:end], [*words[1:end], ""], strict=False):
-        option, equals, value = word.partition("=")
-        spelled = (option.replace("_", "-") if word.startswith("--") else option) + equals + value
-        alone = spelled == "--pages-together" and not following.isdecimal()
-        found.append(f"{spelled}={ALL_PAGES}" if alone else spelled)
-    return found + list(words[end:])
+# --- words of a command line ----------------------------------------------------------------------
 
 
-# --- backends and their settings: --a eager --a.dtype float32 -------------------------------------
-
-
-def joined_sides(words: Sequence[str]) -> list[str]:
-    """The command line with each backend and the settings that follow it in one value, which the parser knows
-    as `--a`, `--b` or `--backend`: `--b '{"spec": "endpoint:URL", "flavour": "vllm"}'`. Raises DsocrError.
+def take_sides(words: Sequence[str]) -> tuple[list[str], dict[str, list[BackendChoice]]]:
+    """A command line with dashes in its options and a number behind `--pages-together`, and, by option, the
+    backends that were in it, each with the settings behind it: `--a eager --a.dtype float32`. A word for each
+    stays for the parser. Raises DsocrError.
     """
     names = _SIDE_OPTIONS.get(next((word for word in words if not word.startswith("-")), ""), ())
     end = words.index("--") if "--" in words else len(words)
     others: list[str] = []
-    sides: list[tuple[str, dict[str, Any]]] = []
-    rest = iter(words[:end])
-    for word in rest:
-        option, equals, value = word.partition("=")
+    sides: dict[str, list[Any]] = {}
+    rest = list(words[:end])
+    while rest:
+        option, equals, value = rest.pop(0).partition("=")
         name, dot, setting = option.removeprefix("--").partition(".")
         if not option.startswith("--") or name not in names:
-            others.append(word)
+            option = option.replace("_", "-") if option.startswith("--") else option
+            alone = option == "--pages-together" and not equals and not (rest and rest[0].isdecimal())
+            others.append(f"{option}={ALL_PAGES}" if alone else option + equals + value)
             continue
-        if not equals and (value := next(rest, "")) == "":
+        if not equals and not rest:
             raise DsocrError(f"{option}: expected a value")
+        value = value if equals else rest.pop(0)
         if not dot:
-            sides.append((name, {"spec": value}))
+            sides.setdefault(name, []).append({"spec": value})
+            others.append(f"--{name}={value}")
             continue
-        settings = next((settings for side, settings in reversed(sides) if side == name), None)
-        if settings is None:
+        if name not in sides:
             raise DsocrError(f"{option} comes before --{name}: name the backend first")
-        if setting.partition(".")[0] != "body":
-            setting = setting.replace("-", "_")
-        else:  # of any content
+        read: Any = value
+        if setting.partition(".")[0] == "body":  # of any content
             with suppress(yaml.YAMLError, RecursionError):
-                value = yaml.safe_load(value)
-        settings[setting] = value
-    for name, settings in sides:  # a value that is no mapping stays as it was typed
-        others.append(f"--{name}={settings['spec'] if len(settings) == 1 else json.dumps(settings)}")
-    return others + list(words[end:])
-
-
-def choice_of(value: str) -> BackendChoice:
-    """The backend that `joined_sides` made one value of. Raises DsocrError."""
-    if not value.startswith("{"):
-        return value
-    try:
-        settings: dict[str, Any] = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise DsocrError(f"backend '{value[:40]}': not JSON ({one_line(error, 60)})") from error
-    return settings
+                read = yaml.safe_load(value)
+        else:
+            setting = setting.replace("-", "_")
+        sides[name][-1][setting] = read
+    plain = {name: [each["spec"] if len(each) == 1 else each for each in of] for name, of in sides.items()}
+    return others + list(words[end:]), plain
 
 
 # --- what a signature says ------------------------------------------------------------------------
@@ -179,8 +158,16 @@ class _Parameter(NamedTuple):
     help: str
 
     @property
-    def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
+    def several(self) -> bool:
+        return get_origin(self.hint) is tuple
+
+    @property
+    def item(self) -> Any:
+        return get_args(self.hint)[0] if self.several else self.hint
+
+    @property
+    def dest(self) -> str:
+        return self.name.rstrip("_")
 
 
 def _parameters(of: Any) -> Iterator[_Parameter]:
@@ -198,7 +185,7 @@ def _parameters(of: Any) -> Iterator[_Parameter]:
             yield _Parameter(name, hint, tuple(marks), each.default, positional, help_)
 
 
-def _docstring(of: Any) -> Any:
+def _docstring(of: Any) -> Docstring:
     return parse(of.__doc__ or "", DocstringStyle.GOOGLE)
 
 
@@ -230,34 +217,34 @@ def add_options(parser: Parser, of: Any) -> None:
         elif is_dataclass(each.hint):
             add_options(parser, each.hint)
         else:
-            word = each.name if each.positional else f"--{each.name.rstrip('_').replace('_', '-')}"
+            word = each.name if each.positional else f"--{each.dest.replace('_', '-')}"
             parser.add_argument(word, help=each.help, **_keywords(each))
 
 
 def _keywords(each: _Parameter) -> dict[str, Any]:
-    """Give argparse's words for an option."""
+    """Words of argparse for an option."""
     if each.hint is bool:
         return {"action": "store_true"}
-    several, optional = get_origin(each.hint) is tuple, each.positional and not each.required
-    hint = get_args(each.hint)[0] if several else each.hint
-    above, from_zero = _TYPES.get(hint, (hint, hint))
+    required = each.default is inspect.Parameter.empty
+    above, from_zero = _TYPES.get(each.item, (each.item, each.item))
     known = from_zero if each.default == 0 or FROM_ZERO in each.marks else above
-    keywords: dict[str, Any] = {"type": str if hint in (BackendChoice, Path) else known}
-    if several or optional:
-        keywords["nargs"] = ("*" if optional else "+") if several else "?"
-    if several and not each.positional and not each.default:
+    keywords: dict[str, Any] = {"type": str if each.item in (BackendChoice, Path) else known}
+    optional = each.positional and not required
+    if each.several or optional:
+        keywords["nargs"] = ("*" if optional else "+") if each.several else "?"
+    if each.several and not each.positional and not each.default:
         keywords["action"] = "extend"  # it may be repeated
     if each.positional:
         keywords["metavar"] = each.name.upper()
-    if not each.required:
-        keywords["default"] = list(each.default) if several else each.default
+    if not required:
+        keywords["default"] = list(each.default) if each.several else each.default
     elif not each.positional:
         keywords["required"] = True
     return keywords
 
 
 def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
-    """Add an option for each setting, and a YAML file of them; `joined_sides` has those of backends."""
+    """Add an option for each setting, and a YAML file of them; `take_sides` has those of backends."""
     words = "YAML file of settings; options win over it"
     parser.add_argument("--config", action=ActionConfigFile, help=words)
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
@@ -267,25 +254,21 @@ def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
         action.option_strings = [each.replace("_", "-") for each in action.option_strings]
 
 
-# --- what was given -------------------------------------------------------------------------------
+# --- what was chosen ------------------------------------------------------------------------------
 
 
-def call(command: Command, chosen: Namespace, **given: Any) -> int:
-    """Call a command with the options that were chosen; returns its exit code. Raises DsocrError."""
-    wanted = inspect.signature(command).parameters
-    code = command(**_values(command, chosen), **{name: given[name] for name in _INJECTED if name in wanted})
-    return OK if code is None else code
-
-
-def _values(of: Any, chosen: Namespace) -> dict[str, Any]:
+def values_of(of: Any, chosen: Namespace) -> dict[str, Any]:
+    """The arguments of a function, or of a dataclass, in the options that were chosen. Raises DsocrError."""
     values: dict[str, Any] = {}
     for each in _parameters(of):
         if each.hint is Settings:
             values[each.name] = settings_of(chosen, each.marks)
         elif is_dataclass(each.hint):
-            values[each.name] = each.hint(**_values(each.hint, chosen))  # type: ignore[operator]
+            values[each.name] = each.hint(**values_of(each.hint, chosen))  # type: ignore[operator]
         else:
-            values[each.name] = _converted(each.hint, chosen[each.name.rstrip("_")])
+            value = chosen[each.dest]
+            made = Path if each.item is Path and value is not None else lambda same: same
+            values[each.name] = tuple(map(made, value)) if each.several else made(value)
     return values
 
 
@@ -293,12 +276,3 @@ def settings_of(chosen: Namespace, skip: Sequence[str] = ()) -> Settings:
     """The settings that `add_settings` made options of. Raises DsocrError."""
     names = Settings.__dataclass_fields__.keys() - {*skip, *SIDES}
     return Settings(**{name: chosen[name] for name in names})
-
-
-def _converted(hint: Any, value: Any) -> Any:
-    """Give a value as the command takes it. Raises DsocrError."""
-    if value is None:
-        return None
-    if get_origin(hint) is tuple:
-        return tuple(_converted(get_args(hint)[0], item) for item in value)
-    return choice_of(value) if hint == BackendChoice else Path(value) if hint is Path else value

@@ -40,6 +40,7 @@ def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() 
         assert len(shown_options) <= 12, f"{name}: its help does not fit on a screen"
         parser.whole = True
         text = parser.format_help()
+        parser.whole = False
         assert not re.search("0x[0-9a-f]{6}|<function|<lambda|<class|type: ", text), name
         assert len(text.split("\n\n")[0].splitlines()) < 5, f"{name}: its first lines have options"
 

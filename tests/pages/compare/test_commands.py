@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import parse
-from dsocr_core.cli.options import choice_of, settings_of
+from dsocr_core.cli.options import settings_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.record import RunRecord
@@ -42,9 +42,7 @@ def taken(line: str) -> tuple[str, Settings, list[str]]:
     words = shlex.split(line)
     assert words[:3] == ["python", "-m", "dsocr_core"]
     _, chosen = parse(words[3:])
-    sides = [choice_of(chosen.a) if chosen.get("a") else None, *map(choice_of, chosen.get("b") or [])]
-    if chosen.get("backend"):
-        sides = [choice_of(chosen.backend)]
+    sides = [chosen.backend] if chosen.get("backend") else [chosen.get("a"), *(chosen.get("b") or [])]
     a, b = (*sides, None, None)[:2]
     return words[3], replace(settings_of(chosen), a=a, b=b), list(chosen.images)
 
