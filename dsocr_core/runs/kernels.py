@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dsocr_core.base.formatting import amount, plural, significant
@@ -23,8 +22,7 @@ _CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
 _UNNAMED = re.compile(r"\(anonymous namespace\)::|(?<!\w)<unnamed>::|\bunnamed>::")
 """Unnamed namespaces, of which Nsight Compute prints some as `unnamed>::`."""
 _SPELLING = re.compile(r"\b(?:const|void)\b|\w+>?::|[\s\[\]:]+")
-_BRACKETS = re.compile(r"<[^<>()]*>|\([^()]*\)")
-_AFTER = re.compile(r"(\s+(const|volatile|noexcept)|\s*&+|\s*\[[^\]]*\])+$")
+_BRACKETS = re.compile(r"<[^<>()]*>|\([^()]*\)|\[[^\[\]]*\]")
 _LONGEST = 4_000
 
 
@@ -34,41 +32,26 @@ def plain_name(name: str) -> str:
 
 
 def kernel_names(fulls: Sequence[str]) -> list[str]:
-    """Base names; where different kernels share one, with its template, then its arguments, else whole."""
+    """Base names; where different kernels share one, with its template and arguments, else whole."""
     parts = {full: _parts(full) for full in dict.fromkeys(fulls)}
-    shown: dict[str, str] = {}
-    for count in (1, 2, 3):
-        names = {full: "".join(part[:count]) for full, part in parts.items() if full not in shown}
+    shown = {full: full for full in fulls}
+    for place in (1, 0):
         kernels: dict[str, set[str]] = defaultdict(set)
-        for full, name in names.items():
-            kernels[name].add(plain_name(full))
-        shown |= {full: name for full, name in names.items() if len(kernels[name]) == 1}
-    return [shown.get(full, full) for full in fulls]
+        for full, names in parts.items():
+            kernels[names[place]].add(plain_name(full))
+        shown |= {full: names[place] for full, names in parts.items() if len(kernels[names[place]]) == 1}
+    return [shown[full] for full in fulls]
 
 
-def _parts(full: str) -> tuple[str, ...]:
-    """Base, template and arguments of a name."""
-    name = _CASTS.sub("", _UNNAMED.sub("", full[:_LONGEST])).removeprefix("void ")
-    if name.startswith("_Z"):
-        return (_mangled(name),)
+def _parts(full: str) -> tuple[str, str]:
+    """A name's base, and the base with what follows it."""
+    name = _CASTS.sub("", _UNNAMED.sub("", full[:_LONGEST]))
     outer, before = name, ""
     while outer != before:
         before, outer = outer, _BRACKETS.sub("", outer)
-    base = _AFTER.sub("", outer).rpartition("::")[2].rpartition(" ")[2]
-    found = re.search(rf"(?:^|[\s:]){re.escape(base)}(<.*>)?(\(.*)?$", name) if base else None
-    return (base, found[1] or "", found[2] or "") if found else (base or full,)
-
-
-def _mangled(name: str) -> str:
-    """The last identifier of a name as compilers write it: `saxpy` of _Z5saxpyPf; else the name."""
-    nested = name.startswith("_ZN")
-    at, found = 3 if nested else 2, name
-    while match := re.compile(r"\d{1,4}").match(name, at):
-        at = match.end() + int(match[0])
-        found = name[match.end() : at] or found
-        if not nested:
-            break
-    return found
+    base = outer.strip().rpartition("::")[2].rpartition(" ")[2]
+    found = re.search(rf"(?:^|[\s:]){re.escape(base)}([<(].*)?$", name) if base else None
+    return (base, f"{base}{found[1] or ''}") if found else (base or full, full)
 
 
 # --- figures of a launch --------------------------------------------------------------------------
@@ -80,17 +63,14 @@ CLASS_RULE = (
 _BUSY = 60.0
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
-    "duration_s": ("s", "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg"),
-    "sm": ("%", "Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM",
+    "duration_s": ("s", "Duration", "gpu__time_duration.sum"),
+    "sm": ("%", "Compute (SM) Throughput", "Compute (SM) [%]",
            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-    "memory": ("%", "Memory Throughput", "Memory [%]", "SOL Memory",
+    "memory": ("%", "Memory Throughput", "Memory [%]",
                "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
-    "l1": ("%", "L1/TEX Cache Throughput", "SOL L1/TEX Cache", "SOL TEX",
-           "l1tex__throughput.avg.pct_of_peak_sustained_active"),
-    "l2": ("%", "L2 Cache Throughput", "SOL L2 Cache", "SOL L2",
-           "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-    "dram": ("%", "DRAM Throughput", "SOL DRAM", "SOL FB",
-             "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1": ("%", "L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
+    "l2": ("%", "L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "dram": ("%", "DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
              "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
     "bandwidth": ("B/s", "Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"),
     "occupancy": ("%", "Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
@@ -103,16 +83,13 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "bytes_read": ("B", "dram__bytes_read.sum", "dram__bytes_op_read.sum"),
     "bytes_written": ("B", "dram__bytes_write.sum", "dram__bytes_op_write.sum"),
     "frequency": ("Hz", "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second",
-                  "SM Frequency", "gpc__cycles_elapsed.avg.per_second"),
-    "cycles": ("", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max",
-               "Elapsed Cycles", "gpc__cycles_elapsed.max"),
+                  "SM Frequency"),
+    "cycles": ("", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "Elapsed Cycles"),
     "invocations": ("", "Invocations"),
     "dram_frequency": ("Hz", "dram__cycles_elapsed.avg.per_second", "DRAM Frequency"),
     "dram_peak": ("B/cycle", "dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"),
-    "ffma_peak": ("", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",
-                  "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"),
-    "ffma_twice_peak": ("", "derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2",
-                        "Theoretical Predicated-On FFMA Operations"),
+    "ffma_peak": ("", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"),
+    "ffma_twice_peak": ("", "Theoretical Predicated-On FFMA Operations"),
     "tensor_peak": ("", "sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained",
                     "sm__ops_path_tensor_src_fp16_dst_fp32.sum.peak_sustained"),
     "tensor_pipe": ("%", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
@@ -234,14 +211,14 @@ _MEANS = [name for name in FIGURES if name not in _SUMMED]
 
 
 def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
+    """A row a launch: number, kernel, stage, its `figures`, share of the time of all."""
     of_launch: dict[int, list[Any]] = defaultdict(list)
     for row in metrics[["number", "metric", "value", "unit"]].to_dict("records"):
         of_launch[row["number"]].append(row)
     found = [figures(of_launch[number]) for number in launches["number"]]
     rows = launches[["number", "kernel", "stage"]].join(pd.DataFrame(found, columns=list(figures([]))))
     numbers = [*FIGURES, "tensor_flops", "flops"]
-    rows = rows.astype(dict.fromkeys(numbers, float)).assign(calls=1.0, run_share=np.nan, run=None)
+    rows = rows.astype(dict.fromkeys(numbers, float)).assign(calls=1.0)
     # A row of `--print-summary` is the mean of its invocations.
     took = rows["duration_s"] * rows["invocations"].fillna(1.0)
     return rows.assign(share=took / took.sum(min_count=1))
@@ -264,8 +241,7 @@ def by_kernel(rows: pd.DataFrame, *more: str) -> pd.DataFrame:
         / spent.groupby(keys, sort=False, dropna=False).sum()
     )
     facts = groups.agg(
-        number=("number", "first"), run=("run", "first"),
-        run_share=("run_share", "max"),  # the summary's share is that of all launches of a kernel
+        number=("number", "first"),
         limiter=("limiter", lambda each: next(iter(each.dropna().mode()), None)),
     )  # fmt: skip
     found = pd.concat([facts, sums, means], axis=1).reset_index()
@@ -280,24 +256,6 @@ def device_name(metrics: pd.DataFrame) -> str | None:
     """The card's name, where all launches that have one have the same."""
     names = metrics.loc[metrics["metric"] == "device__attribute_display_name", "text"].dropna().unique()
     return str(names[0]) if len(names) == 1 else None
-
-
-def joined(history: History, rows: pd.DataFrame, run: str) -> list[str]:
-    """Fill in each kernel's share of a run from the summary that has most of the kernels."""
-    runs = [other for other in history.runs_with("kernels") if other != run][:20]
-    summed, sql = history.query("kernels", run_ids=runs, top=100_000)
-    names = rows["kernel"].map(plain_name)
-    best, shares = "", pd.Series(dtype=float)
-    for other, part in summed.groupby("run_id", sort=False):
-        of_name = part.groupby(part["name"].map(plain_name))["share"].max()
-        of_one_stage = part["stage"].notna().any()
-        if not of_one_stage and names.isin(of_name.index).sum() > names.isin(shares.index).sum():
-            best, shares = str(other), of_name
-    if 2 * names.isin(shares.index).sum() < len(rows) or not best:
-        return []
-    rows["run_share"] = names.map(shares)
-    rows["run"] = [best if name in shares.index else None for name in names]
-    return [sql]
 
 
 # --- two runs -------------------------------------------------------------------------------------
@@ -387,12 +345,9 @@ def _summed(history: History, run: str) -> tuple[pd.DataFrame, str]:
     kernels, sql = history.query("kernels", run_ids=[run], top=100_000)
     numbers = dict.fromkeys([*_MEANS, *_SUMMED], float)
     rows = kernels.rename(columns={"name": "kernel", "instances": "calls"})
-    rows = rows.reindex(
-        columns=["kernel", "stage", "number", "run", "run_share", "limiter", *_MEANS, *_SUMMED]
-    )
-    return rows.assign(duration_s=kernels["total_ns"] / 1e9, share=kernels["total_ns"], launch=None).astype(
-        numbers
-    ), sql
+    rows = rows.reindex(columns=["kernel", "stage", "number", "limiter", *_MEANS, *_SUMMED])
+    rows = rows.assign(duration_s=kernels["total_ns"] / 1e9, share=kernels["total_ns"], launch=None)
+    return rows.astype(numbers), sql
 
 
 def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

@@ -72,9 +72,8 @@ def test_one_figure_has_the_names_of_all_pages_and_versions() -> None:
     assert (row["sm"], row["duration_s"], row["bytes"]) == (9.15, pytest.approx(6.75e-6), 1_002_000)
     assert row["class"] is None and row["limiter"] is None
     for figure, names in {
-        "sm": ["Compute (SM) [%]", "SM [%]", "SOL SM", "Compute (SM) Throughput"],
-        "memory": ["Memory [%]", "SOL Memory"], "dram": ["SOL DRAM", "SOL FB"],
-        "l1": ["SOL L1/TEX Cache", "SOL TEX"], "l2": ["SOL L2 Cache", "SOL L2"],
+        "sm": ["Compute (SM) [%]", "Compute (SM) Throughput"],
+        "memory": ["Memory [%]"], "dram": ["dram__throughput.avg.pct_of_peak_sustained_elapsed"],
         "bytes_read": ["dram__bytes_op_read.sum", "dram__bytes_read.sum"],
         "bytes_written": ["dram__bytes_op_write.sum", "dram__bytes_write.sum"],
     }.items():  # fmt: skip

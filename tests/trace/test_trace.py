@@ -143,12 +143,10 @@ def test_a_summary_is_kept_in_the_history_and_found_by_its_page(
     assert run("trace", PAGE, *QUICK[:-1], history, *sides, "--save", "--json") == 1
     document = json.loads(capsys.readouterr().out)
     with History(history) as past:
-        (kept,) = traces_of(past, PAGE.name)
-        assert traces_of(past, "other.png") == [] and traces_of(past, "renamed.png", kept.row["sha256"]) == [
-            kept
-        ]
-        summary = summary_of(past, kept)
-        record = past.record(kept.run_id)
+        (found,) = traces_of(past, PAGE.name)
+        assert traces_of(past, "other.png") == []
+        assert traces_of(past, "renamed.png", found.row["sha256"]) == [found]
+        summary, record = summary_of(past, found), found.record
     assert summary.document() == document and (summary.a, summary.b, summary.steps) == ("float32", "eager", 0)
     assert record.command is not None and "trace" in record.command
 

@@ -90,11 +90,11 @@ def draw_recorded(comparison: Comparison, key: str) -> None:
         if not found:
             st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
             return
-        other = {one.run_id: other_settings(history, one, comparison.results.values()) for one in found}
-        chosen = min(found, key=lambda one: bool(other[one.run_id]))
-        if other[chosen.run_id]:
-            st.warning(plain(f"Traced under other settings: {'; '.join(other[chosen.run_id])}."))
-        show(summary_of(history, chosen), f"recorded {moment(chosen.created)}", key)
+        others = [other_settings(one, comparison.results.values()) for one in found]
+        chosen, other = min(zip(found, others, strict=True), key=lambda one: bool(one[1]))
+        if other:
+            st.warning(plain(f"Traced under other settings: {'; '.join(other)}."))
+        show(summary_of(history, chosen), f"recorded {moment(chosen.record.created)}", key)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
 

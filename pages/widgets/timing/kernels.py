@@ -15,7 +15,6 @@ from dsocr_core.runs.kernels import (
     KernelPairs,
     by_kernel,
     device_name,
-    joined,
     kernel_names,
     kernel_pairs,
     known,
@@ -69,9 +68,6 @@ PROFILE = {
     "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
     "duration_s": Column("time", "s"),
     "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
-    "run_share": Column(
-        "of the run", "share", "Of the GPU time of the run whose kernel summary has this kernel."
-    ),
     **{name: Column(head, "%", about) for name, head, about in (
         ("sm", "SM", "Speed of Light: share of the SMs' peak."), ("memory", "memory", ""), ("l1", "L1", ""),
         ("l2", "L2", ""), ("dram", "DRAM", ""),
@@ -230,10 +226,10 @@ def _read(chosen: RunSelection, run: str) -> _Profile:
     launches, _ = chosen.history.query("launches", run_ids=[run])
     metrics, sql = chosen.history.query("launch_metrics", run_ids=[run])
     rows = profile_rows(launches, metrics)
-    more, gpu = joined(chosen.history, rows, run), chosen.facts[run]["gpu"]
+    gpu = chosen.facts[run]["gpu"]
     capabilities = launches["compute_capability"].dropna().unique().tolist()
     device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
-    return _Profile(rows, by_kernel(rows), device, [sql, *more])
+    return _Profile(rows, by_kernel(rows), device, [sql])
 
 
 def _profile(chosen: RunSelection, run: str, stage: str) -> None:
@@ -242,7 +238,7 @@ def _profile(chosen: RunSelection, run: str, stage: str) -> None:
     rows, kernels, device = found.rows, found.kernels, found.device
     if stage:
         rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
-    words = profile_words(rows, kernels, chosen.labels)
+    words = profile_words(rows, kernels)
     command = chosen.history.record(run).command
     counted = _counted(kernels)
     if len(counted) and not (device is not None and charts.roofs(counted, device)):
@@ -259,15 +255,13 @@ def _profile(chosen: RunSelection, run: str, stage: str) -> None:
     table.draw(shown, PROFILE)
 
 
-def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: dict[str, str]) -> str:
-    """Say what was profiled, the classes by time, and whose shares of a run are shown."""
+def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame) -> str:
+    """Say what was profiled, and the classes by time."""
     spent = rows["duration_s"].sum(min_count=1)
     took = "times not measured" if pd.isna(spent) else amount(spent, "s")
     # Of kernels, as the table has them: launches of one may be of two classes.
     classes = sorted(kernels.groupby("class"), key=lambda of: -of[1]["share"].sum())
     words = ", ".join(_class_words(str(name), part) for name, part in classes) or "no class measured"
-    if (other := rows["run"].dropna()).any():
-        words += f". Shares of the run are those of {labels.get(other.iloc[0], other.iloc[0])}"
     if rows["flops"].isna().all():
         words += ". No operations were counted, so there is no roofline"
     count = f"{plural(len(rows), 'launch', 'launches')}, {plural(len(kernels), 'kernel')}"

@@ -53,10 +53,10 @@ def test_a_reports_own_peaks_go_before_the_cards() -> None:
 
 def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:
     rows = profile_rows(LAUNCHES, metrics())
-    words = profile_words(rows, by_kernel(rows), {})
+    words = profile_words(rows, by_kernel(rows))
     assert "75.0 % of the time compute bound (SM 70.0 %, DRAM 10.0 % of peak)" in words
     timeless = metrics()
     rows = profile_rows(LAUNCHES, timeless[timeless["metric"] != "Duration"])
-    words = profile_words(rows, by_kernel(rows), {})
+    words = profile_words(rows, by_kernel(rows))
     assert "times not measured" in words and "0 s" not in words and "nan" not in words
     assert "1 kernel compute bound" in words
