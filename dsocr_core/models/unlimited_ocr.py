@@ -14,16 +14,7 @@ from dsocr_core.models.config import WINDOW_FIELDS, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset, by_name
-from dsocr_core.models.spec import (
-    OF_ALL,
-    ROLES,
-    Decoding,
-    Group,
-    Hypothesis,
-    Published,
-    Served,
-    ngram_hypothesis,
-)
+from dsocr_core.models.spec import OF_ALL, ROLES, Decoding, Hypothesis, Published, Served, ngram_hypothesis
 
 
 @dataclass(frozen=True)
@@ -48,10 +39,6 @@ def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in WINDOW_FIELDS} | more
 
 
-def _each(group: Group, *rows: tuple[str, str, dict[str, object]]) -> tuple[Hypothesis, ...]:
-    return tuple(Hypothesis(name, words, group, change) for name, words, change in rows)
-
-
 UNLIMITED_OCR = replace(
     DEEPSEEK_OCR,
     name="unlimited_ocr",
@@ -73,42 +60,28 @@ UNLIMITED_OCR = replace(
         images=119,
     ),
     hypotheses=(
-        *_each(
-            "window",
-            ("full-attention", "full attention in place of the ring", {"span": "all"}),
-            ("window-1", "a window of one token less", {"window": -1}),
-            ("window+1", "a window of one token more", {"window": 1}),
-            ("window-half", "half the window", {"window": "half"}),
-            ("window-double", "twice the window", {"window": "double"}),
-            ("window-over-prompt", "a window that the prompt slides out of", {"span": "sliding"}),
+        Hypothesis(
+            "full-attention", "full attention in place of the ring", "window", {"full_attention": True}
         ),
-        *(ngram_hypothesis(*rule) for rule in ((0,), (35,), (35, 1024), (35, 128))),
-        *_each(
-            "ngram",
-            ("ngram-new-tokens", "an n-gram window over new tokens alone", {"rule_over_prompt": False}),
+        *(
+            ngram_hypothesis(*rule)
+            for rule in ((0,), (35,), (35, 1024), (35, 128), (35, 90), (30, 90), (20,))
         ),
-        *(ngram_hypothesis(*rule) for rule in ((35, 90), (30, 90), (20,))),
-        *_each(
+        Hypothesis("newline", "a newline after <image>", "prompt", {"template": "newline"}),
+        Hypothesis("grounding", "<|grounding|> in the prompt", "prompt", {"template": "grounding"}),
+        Hypothesis(
+            "newline-grounding",
+            "a newline and <|grounding|> in the prompt",
             "prompt",
-            ("newline", "a newline after <image>", {"template": "newline"}),
-            ("grounding", "<|grounding|> in the prompt", {"template": "grounding"}),
-            (
-                "newline-grounding",
-                "a newline and <|grounding|> in the prompt",
-                {"template": "newline_grounding"},
-            ),
+            {"template": "newline_grounding"},
         ),
         ROLES,
-        *_each("pages", ("page-order", "the pages in the opposite order", {"reversed": True})),
-        *_each(
-            "views",
-            ("tiles-9", "at most 9 tiles", {"preset": "gundam-9"}),
-            ("tiles-6", "at most 6 tiles", {"preset": "gundam-6"}),
-            ("no-tiles", "one 1024 px view, no tiles", {"preset": "base"}),
-            ("tiles-32", "tiles of 640 px, up to 32", {"preset": "gundam"}),
-        ),
-        *_each("rotary", ("rotary-bf16", "rotary frequencies in bfloat16", {"rotary": "bfloat16"})),
-        *_each("window", ("time-order", "keys in the order of time", {"span": "time"})),
+        Hypothesis("page-order", "the pages in the opposite order", "pages", {"reversed": True}),
+        Hypothesis("tiles-9", "at most 9 tiles", "views", {"preset": "gundam-9"}),
+        Hypothesis("tiles-6", "at most 6 tiles", "views", {"preset": "gundam-6"}),
+        Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "base"}),
+        Hypothesis("tiles-32", "tiles of 640 px, up to 32", "views", {"preset": "gundam"}),
+        Hypothesis("rotary-bf16", "rotary frequencies in bfloat16", "rotary", {"rotary": "bfloat16"}),
         *OF_ALL,
     ),
     # With DeepSeek-OCR's most tiles, and those of its vLLM code.

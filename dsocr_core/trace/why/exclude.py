@@ -19,24 +19,23 @@ from dsocr_core.trace.why.reader import Reading
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why a hypothesis is not run. Unless that holds `always`, it may do something together with another."""
+class Exclusion:
+    """A hypothesis that is not run, and why. Unless that holds `always`, it may do something with another."""
 
-    words: str
+    hypothesis: Hypothesis
+    why: str
     always: bool = True
 
 
 @dataclass(frozen=True)
 class Page:
-    """Facts of the page that exclusions need: its size as stored, and what EXIF does to it. Of pages in one
-    prompt, which are never cut, the first one's size, and whether any is turned.
-    """
+    """Size of a prompt's first image as stored, and what EXIF does to any of them."""
 
     width: int
     height: int
     turned: bool
     swapped: bool
-    """Turned by a quarter, so that width becomes height."""
+    """The first one is turned by a quarter, so that width becomes height."""
 
 
 @dataclass(frozen=True)
@@ -52,76 +51,73 @@ class Base:
 
 def page_of(images: Sequence[Path]) -> Page:
     """Take the facts of a prompt's files, nothing decoded. Broken EXIF turns nothing."""
-    found = []
+    sizes, orientations = [], []
     for path in images:
         with Image.open(path) as image:
             try:
                 orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
             except (OSError, ValueError, SyntaxError, TypeError, KeyError, AttributeError):
                 orientation = 1
-            found.append((image.size, orientation))
-    size, orientations = found[0][0], {orientation for _, orientation in found}
-    return Page(*size, turned=not orientations.isdisjoint(range(2, 9)), swapped=found[0][1] in range(5, 9))
+            sizes.append(image.size)
+            orientations.append(orientation)
+    turned = not set(orientations).isdisjoint(range(2, 9))
+    return Page(*sizes[0], turned, swapped=orientations[0] in range(5, 9))
 
 
 def excluded(
     hypothesis: Hypothesis, base: Base, other: Other, page: Page, policy: NgramPolicy
-) -> Reason | None:
+) -> Exclusion | None:
     """Why the hypothesis cannot be the cause on this page; None when it may be.
 
     `policy` is the n-gram rule with the hypothesis applied.
     """
-    attempt = base.attempt.changed(hypothesis.change)
+    attempt, always = base.attempt.changed(hypothesis.change), True
+    request, before = attempt.request, base.attempt.request
+    why = other.inputs and _by_inputs(hypothesis.group, attempt, base.reading.inputs, other.inputs)
     if attempt == base.attempt:
-        return Reason("the prompt has one image" if hypothesis.group == "pages" else "A does it too")
-    recorded = _by_inputs(hypothesis, attempt, base.reading.inputs, other.inputs) if other.inputs else None
-    if recorded is not None:
-        return Reason(recorded)
-    if hypothesis.group == "ngram":
-        return _by_tokens(base, policy, other)
-    return _by_page(hypothesis, attempt.request, base.attempt.request, page)
+        why = "the prompt has one image" if hypothesis.group == "pages" else "A does it too"
+    elif not why and hypothesis.group == "ngram":
+        why, always = _by_tokens(base, policy, other)
+    elif not why and hypothesis.group == "exif":
+        why = None if page.turned else "the file has no EXIF rotation"
+    elif not why and hypothesis.group == "prompt":
+        texts = {build_prompt(each.required.prompt, each.template) for each in (request, before)}
+        why = "the prompt has no such newline" if len(texts) == 1 else None
+    elif not why and hypothesis.group == "views":
+        why = _by_views(request, before, page)
+        # Of a page that is turned by a quarter, the grid changes with what EXIF does.
+        always = not (why and page.swapped and before.resolution.crop_mode)
+    return Exclusion(hypothesis, why, always) if why else None
 
 
-def _by_inputs(
-    hypothesis: Hypothesis, attempt: Attempt, ours: ModelInputs, theirs: ModelInputs
-) -> str | None:
+def _by_inputs(group: str, attempt: Attempt, ours: ModelInputs, theirs: ModelInputs) -> str | None:
     """Exclude by what B has recorded of itself, and by what both have recorded equally."""
-    request, group = attempt.request, hypothesis.group
-    policy = (request.no_repeat_ngram_size, request.ngram_window, request.ngram_whitelist)
-    if group == "ngram" and policy != (
-        theirs.no_repeat_ngram_size,
-        theirs.ngram_window,
-        theirs.ngram_whitelist,
-    ):
+    request = attempt.request
+    rules = (
+        (each.no_repeat_ngram_size, each.ngram_window, each.ngram_whitelist) for each in (request, theirs)
+    )
+    if group == "ngram" and len(set(rules)) == 2:
         return f"B's n-gram rule is {theirs.ngram_words}"
     if group == "dtype" and attempt.dtype != theirs.dtype:
         return f"B computes in {theirs.dtype}"
     if group == "prompt" and ours.prompt_ids == theirs.prompt_ids:
         return "the prompt's ids are equal"
-    pixels = (ours.global_sha256, ours.tiles_sha256, ours.grid)
-    if group in ("views", "exif") and pixels == (theirs.global_sha256, theirs.tiles_sha256, theirs.grid):
+    pixels = {(each.global_sha256, each.tiles_sha256, each.grid) for each in (ours, theirs)}
+    if group in ("views", "exif") and len(pixels) == 1:
         return "the pixels of all views are equal"
     return None
 
 
-def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page: Page) -> Reason | None:
-    """Exclude what changes nothing on this page."""
-    if hypothesis.group == "exif":
-        return None if page.turned else Reason("the file has no EXIF rotation")
-    if hypothesis.group == "prompt":
-        texts = {build_prompt(each.required.prompt, each.template) for each in (request, base)}
-        return Reason("the prompt has no such newline") if len(texts) == 1 else None
-    if hypothesis.group != "views":
-        return None
-    if base.more:
-        return Reason("pages of one prompt are not cut")
-    grids = {_grid(each, page) for each in (request, base)}
-    ours, theirs = base.resolution, request.resolution
-    if request.preset == base.preset and not ours.crop_mode:
-        return Reason(f"{base.preset} does not cut pages")
+def _by_views(request: OcrRequest, before: OcrRequest, page: Page) -> str | None:
+    if before.more:
+        return "pages of one prompt are not cut"
+    ours, theirs = before.resolution, request.resolution
+    if request.preset == before.preset and not ours.crop_mode:
+        return f"{before.preset} does not cut pages"
+    grids = {_grid(each, page) for each in (request, before)}
     if len(grids) == 1 and replace(theirs, name=ours.name, max_tiles=ours.max_tiles) == ours:
         columns, rows = grids.pop()
-        return Reason(f"the page is cut into {columns} x {rows} tiles under both", not page.swapped)
+        return f"the page is cut into {columns} x {rows} tiles under both"
     return None
 
 
@@ -131,11 +127,11 @@ def _grid(request: OcrRequest, page: Page) -> tuple[int, int]:
     return page_grid(width, height, request.resolution)
 
 
-def _by_tokens(base: Base, policy: NgramPolicy, other: Other) -> Reason | None:
+def _by_tokens(base: Base, policy: NgramPolicy, other: Other) -> tuple[str | None, bool]:
     """An n-gram rule that chooses as A's does up to where B diverges from A is not why they do."""
     tokens = base.reading.tokens[: base.diverged + 1]
     if same_choices(base.policy, policy, tokens, base.reading.inputs.prompt_ids):
-        return Reason(f"it forbids nothing else in the first {len(tokens)} tokens", always=False)
+        return f"it forbids nothing else in the first {len(tokens)} tokens", False
     if other.tokens is not None and (steps := forbidden_steps(policy, other.tokens)):
-        return Reason(f"B's token {steps[0]} breaks it")
-    return None
+        return f"B's token {steps[0]} breaks it", True
+    return None, True

@@ -99,22 +99,16 @@ class Matcher:
 
     def match(self, text: str, tokens: Sequence[int], whole: bool = True) -> Match:
         """Match a reading; `whole` when it was not left early."""
-        if (found := self._by_tokens(tuple(tokens))) is not None:
-            return found
+        theirs, size, tokens = self.other.tokens, len(self.other.clean), tuple(tokens)
+        if theirs is not None and tokens == theirs:
+            return Match(True, size, size, 0.0)
+        if theirs and not self.other.ended and len(theirs) < len(tokens) and tokens[: len(theirs)] == theirs:
+            return Match(True, size, size, 0.0, (CUT.format(len(theirs)),))
         plain, *others = (self._by_text(free, form(text), whole) for free, form in self._forms)
         best = max(others, key=lambda each: each.closeness, default=plain)
         # A few characters in common are chance.
         better = best.exact or best.agreed > plain.agreed + _CHANCE
         return best if better and not plain.exact else plain
-
-    def _by_tokens(self, tokens: tuple[int, ...]) -> Match | None:
-        """The match where tokens decide it."""
-        theirs, size = self.other.tokens, len(self.other.clean)
-        if theirs is not None and tokens == theirs:
-            return Match(True, size, size, 0.0)
-        if theirs and not self.other.ended and len(theirs) < len(tokens) and tokens[: len(theirs)] == theirs:
-            return Match(True, size, size, 0.0, (CUT.format(len(theirs)),))
-        return None
 
     def _by_text(self, free: tuple[str, ...], text: str, whole: bool) -> Match:
         theirs = self.other.clean

@@ -22,6 +22,7 @@ from dsocr_core.trace.why.attempt import AS_PUBLISHED, Altered, Attempt
 
 CHECKED_EVERY = 16
 """Tokens between two looks at whether a reading has diverged from B."""
+_RULE = ("no_repeat_ngram_size", "ngram_window", "ngram_whitelist")
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,8 @@ class Reader:
         self.settings = settings
         self.device = resolve_device(settings.device)
         self._engines: dict[tuple[str, Altered], Engine] = {}
-        self._held: tuple[object, Engine, Prefilled] | None = None
-        self.prefills = 0
-        """Number of those that were computed."""
-
-    @property
-    def dtype(self) -> str:
-        """Give A's, resolved."""
-        return str(resolve_dtype(self.settings.dtype, self.device)).removeprefix("torch.")
+        self._prefill: tuple[object, Engine, Prefilled] | None = None
+        self.dtype = str(resolve_dtype(settings.dtype, self.device)).removeprefix("torch.")
 
     def attempt(self, page: Page) -> Attempt:
         """A on a page, or on those of one prompt."""
@@ -69,8 +64,7 @@ class Reader:
 
     def policy(self, attempt: Attempt) -> NgramPolicy:
         """The n-gram rule of a reading in ids."""
-        over_prompt = Altered(rule_over_prompt=attempt.altered.rule_over_prompt)
-        return self._engine(self.dtype, over_prompt).ngram_policy(attempt.request)
+        return self._engine(self.dtype).ngram_policy(attempt.request)
 
     def read(
         self,
@@ -83,11 +77,10 @@ class Reader:
 
         Raises DsocrError and Cancelled.
         """
-        engine, held = self._prefilled(attempt, cancel)
-        limit = min(limit or held.page.limit, held.page.limit)
+        engine, page = self._prefilled(attempt, cancel)
+        limit = min(limit or page.page.limit, page.page.limit)
         tokenizer, tokens, whole = engine.checkpoint.tokenizer, list[int](), True
-
-        with engine.decoding_again(held, attempt.request, limit) as new:
+        with engine.decoding_again(page, attempt.request, limit) as new:
             for token in new:
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
@@ -96,12 +89,8 @@ class Reader:
                     whole = False
                     break
         finish = finish_reason(tokens, engine.end_token) if whole else None
-        inputs = replace(
-            held.page.recorded,
-            no_repeat_ngram_size=attempt.request.required.no_repeat_ngram_size,
-            ngram_window=attempt.request.ngram_window,
-            ngram_whitelist=attempt.request.ngram_whitelist,
-        )
+        rule = {name: getattr(attempt.request, name) for name in _RULE}
+        inputs = replace(page.page.recorded, **rule)
         return Reading(tuple(tokens), tokenizer.decode(tokens), finish, inputs, whole)
 
     def _prefilled(self, attempt: Attempt, cancel: CancelToken | None) -> tuple[Engine, Prefilled]:
@@ -109,24 +98,22 @@ class Reader:
         request = replace(attempt.request, no_repeat_ngram_size=0, ngram_window=0, ngram_whitelist=())
         # What a page is called decides nothing.
         key = replace(attempt, request=replace(request, source=""))
-        if self._held is None or self._held[0] != key:
-            self._held = None
+        if self._prefill is None or self._prefill[0] != key:
+            self._prefill = None
             engine = self._engine(attempt.dtype, attempt.altered)
-            self._held = (key, engine, engine.prefilled(request, cancel))
-            self.prefills += 1
-        return self._held[1], self._held[2]
+            self._prefill = key, engine, engine.prefilled(request, cancel)
+        return self._prefill[1:]
 
     def _engine(self, dtype: str, altered: Altered = AS_PUBLISHED) -> Engine:
         if (dtype, altered) not in self._engines:
-            settings = self.settings
-            name = settings.engine
+            settings, name = self.settings, self.settings.engine
             if name == "fast":
                 require_fast_engine(str(self.device))
-                if dtype == "float16" or altered:
+                if dtype == "float16" or altered != AS_PUBLISHED:
                     name = "eager"  # the fast engine has no such kernels
             checkpoint = shared_checkpoint(settings.checkpoint, self.device, getattr(torch, dtype))
-            rotary = altered.rotary_dtype or (torch.float32 if settings.rotary == "float32" else None)
-            options = EngineOptions(settings.own_attention, rotary, settings.max_pixels, top_two=False)
-            engine = self._engines[dtype, altered] = ENGINES[name](altered.checkpoint(checkpoint), options)
-            altered.change_core(engine, checkpoint.model.config.decoder.window)
+            rotary = altered.rotary or ("float32" if settings.rotary == "float32" else "")
+            rounded = getattr(torch, rotary) if rotary else None
+            options = EngineOptions(settings.own_attention, rounded, settings.max_pixels, top_two=False)
+            self._engines[dtype, altered] = ENGINES[name](altered.checkpoint(checkpoint), options)
         return self._engines[dtype, altered]

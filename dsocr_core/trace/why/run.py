@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,12 +32,9 @@ class PageAnswer:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values."""
-        finding = self.finding
-        cause = finding.cause
+        finding, cause = self.finding, self.finding.cause
         return {
-            "page": self.name,
-            "b": self.other,
-            "conclusion": finding.sentence,
+            "page": self.name, "b": self.other, "conclusion": finding.sentence,
             "explained": cause is not None,
             "causes": [] if cause is None else [*cause.names, *cause.match.free],
             "equally": list(finding.also),
@@ -45,14 +42,10 @@ class PageAnswer:
             "a_agrees": {"characters": finding.match.agreed, "of": finding.match.of},
             "trials": [
                 {
-                    "causes": list(trial.names),
-                    "words": trial.words,
-                    "exact": trial.match.exact,
-                    "agreed_characters": trial.match.agreed,
-                    "of": trial.match.of,
+                    "causes": list(trial.names), "words": trial.words, "exact": trial.match.exact,
+                    "agreed_characters": trial.match.agreed, "of": trial.match.of,
                     "character_error_rate": round(trial.match.error_rate, 4),
                     "seconds": round(trial.seconds, 3),
-                    "prefill_shared": not trial.prefilled,
                 }
                 for trial in finding.trials
             ],
@@ -61,7 +54,7 @@ class PageAnswer:
                 for each in finding.exclusions
             ],
             "stopped": finding.stopped,
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,20 +64,13 @@ class Answer:
     pages: tuple[PageAnswer, ...]
 
     @property
-    def explained(self) -> bool:
-        return bool(self.pages) and all(page.finding.cause is not None for page in self.pages)
-
-    @property
     def sentence(self) -> str:
         """One line: what most pages say, and how many they are."""
-        if len(self.pages) == 1:
-            return self.pages[0].finding.sentence
-        said = Counter(
-            "not explained" if page.finding.cause is None else page.finding.sentence for page in self.pages
-        )
-        return "; ".join(
-            f"{words} ({count} of {len(self.pages)} pages)" for words, count in said.most_common()
-        )
+        found = [page.finding for page in self.pages]
+        if len(found) == 1:
+            return found[0].sentence
+        said = Counter("not explained" if each.cause is None else each.sentence for each in found)
+        return "; ".join(f"{words} ({count} of {len(found)} pages)" for words, count in said.most_common())
 
     @property
     def causes(self) -> dict[str, str]:
@@ -93,11 +79,9 @@ class Answer:
         return {name: each.sentence for name, each in found.items() if each.cause and each.cause.words}
 
     def document(self) -> dict[str, Any]:
-        return {
-            "conclusion": self.sentence,
-            "explained": self.explained,
-            "pages": [page.document() for page in self.pages],
-        }
+        explained = bool(self.pages) and all(page.finding.cause is not None for page in self.pages)
+        pages = [page.document() for page in self.pages]
+        return {"conclusion": self.sentence, "explained": explained, "pages": pages}
 
 
 def why(
@@ -116,43 +100,32 @@ def why(
     DsocrError and Cancelled.
     """
     reader, budget = reader or Reader(settings), budget or Budget()
-    began, first, answers = time.monotonic(), list[str](), list[PageAnswer]()
+    ends, first, answers = time.monotonic() + budget.seconds, list[str](), list[PageAnswer]()
     for page in pages:
         other, attempt = other_of(page), reader.attempt(page)
         for image in attempt.request.images:
             load_image(image, settings.max_pixels)  # says what is wrong with it before anything is computed
-        facts, seconds = page_of(attempt.request.images), budget.seconds - (time.monotonic() - began)
-        left = Budget(budget.runs, max(1.0, seconds))
+        facts, left = page_of(attempt.request.images), max(1.0, ends - time.monotonic())
         with device_lock(reader.device).hold(f"why on {page.source}", cancel, on_wait):
-            search = Search(reader, attempt, other, facts, left, tuple(first), progress, cancel)
-            finding = search.run()
+            limits = Budget(budget.runs, left)
+            finding = Search(reader, attempt, other, facts, limits, first, progress, cancel).run()
         if finding.cause is not None:
-            first = [*finding.cause.names, *(each for each in first if each not in finding.cause.names)]
-        answers.append(
-            PageAnswer(page.source, other.name, fact_lines(attempt.request, finding.a, other), finding)
-        )
+            first = list(dict.fromkeys([*finding.cause.names, *first]))
+        lines = fact_lines(attempt.request, finding.a, other)
+        answers.append(PageAnswer(page.source, other.name, lines, finding))
     return Answer(tuple(answers))
 
 
-_FIRST, _LAST = ("prompt as read",), ("quantisation", "stop reason")
 _WORDS = {"eos": "end token", "length": "token limit", None: None}
 
 
 def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine, ...]:
-    """One line a fact: equal, differs, or not known where a side does not tell.
-
-    `request` is A's. The prompt stands as text and as ids; tiles with their number and size.
-    """
-    facts: Mapping[str, tuple[str | None, str | None]] = {
-        "prompt as read": (
-            build_prompt(request.required.prompt, request.template),
-            other.prompt and other.prompt.strip(),
-        ),
-        "quantisation": ("none", other.quantisation),
-        "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
-    }
+    """One line a fact of A's `request` and reading, and of B: equal, differs, or not known where a side does
+    not tell."""
+    prompt = build_prompt(request.required.prompt, request.template)
     return (
-        *(input_line(name, *facts[name]) for name in _FIRST),
+        input_line("prompt as read", prompt, other.prompt and other.prompt.strip()),
         *compare_inputs(a.inputs, other.inputs),
-        *(input_line(name, *facts[name], decides=name != "stop reason") for name in _LAST),
+        input_line("quantisation", "none", other.quantisation),
+        input_line("stop reason", _WORDS[a.finish], _WORDS[other.finish], decides=False),
     )

@@ -29,7 +29,6 @@ class FakeReader:
     """Writes characters as tokens; each setting leaves its mark in another place of the text."""
 
     special_texts: tuple[str, ...] = SPECIAL
-    prefills: int = 0
     runs: int = 0
 
     def policy(self, attempt: Attempt) -> NgramPolicy:
@@ -113,7 +112,7 @@ def test_what_ended_by_itself_was_not_cut() -> None:
 
 def test_the_budget_ends_the_search_and_says_so() -> None:
     found = search(Other("b", "something else entirely, of another model"), Budget(runs=3))
-    assert (found.runs, found.cause) == (3, None)
+    assert (len(found.trials), found.cause) == (3, None)
     assert "the budget of 3 runs is spent" in found.sentence
     assert "0 s" in (search(Other("b", "other"), Budget(seconds=0)).stopped or "")
 
@@ -133,7 +132,7 @@ def test_what_b_says_of_itself_comes_first() -> None:
         replace(A, request=replace(A.request, no_repeat_ngram_size=40, ngram_window=77))
     )
     found = search(Other("b", text, inputs=theirs))
-    assert found.sentence == "B is reproduced exactly with n-gram 40, window 77" and found.runs == 1
+    assert found.sentence == "B is reproduced exactly with n-gram 40, window 77" and len(found.trials) == 1
 
 
 def test_equal_inputs_exclude_prompt_and_pixels() -> None:
@@ -143,7 +142,7 @@ def test_equal_inputs_exclude_prompt_and_pixels() -> None:
     assert why["tiles-6"] == why["no-exif"] == "the pixels of all views are equal"
     assert why["ngram-30-90"] == "B's n-gram rule is 20"
     assert why["fp16"] == "B computes in float32"
-    assert found.runs == 0 and found.cause is None
+    assert len(found.trials) == 0 and found.cause is None
 
 
 def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
@@ -151,12 +150,12 @@ def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
     found = search(Other("b", written("roles")))
     why = {each.hypothesis.name: each.why for each in found.exclusions}
     assert why["ngram-30-90"].startswith("it forbids nothing else in the first ")
-    assert found.runs == 2 and found.cause is not None and found.cause.names == ("roles",)
+    assert len(found.trials) == 2 and found.cause is not None and found.cause.names == ("roles",)
 
 
 def test_what_explained_another_page_is_tried_first() -> None:
     found = search(Other("b", written("tiles-32")), first=("tiles-32",))
-    assert found.runs == 1
+    assert len(found.trials) == 1
 
 
 TEXT = "<|ref|>text<|/ref|>a line of the page"
