@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import get_args
+from typing import Any, Literal, get_args
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
@@ -13,7 +12,7 @@ from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words
 from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.markup import END_MARKER, PAGE, SCALE, Box, Span, block_text, page_texts
-from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance, Where
+from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import SIDES, UNLIMITED, FinishReason, OcrResult, Side
 from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, squeezed, text_changes
@@ -85,7 +84,7 @@ def _loop(side: Side, result: OcrResult) -> Difference | None:
         return None
     unit = " ".join(loop.unit.split())[:60]
     words = f"{side.upper()} repeated {unit!r} {loop.count} times from character {loop.start:,}"
-    return Difference("loop", words, False, Where(side), vars(loop) | {"unit": loop.unit[:500]})
+    return Difference("loop", words, where=side, evidence=vars(loop) | {"unit": loop.unit[:500]})
 
 
 def _cut(side: Side, result: OcrResult) -> Difference | None:
@@ -95,7 +94,7 @@ def _cut(side: Side, result: OcrResult) -> Difference | None:
     facts = {"tokens": result.new_tokens, "limit": None if limit == UNLIMITED else limit}
     count = "" if result.new_tokens is None else f" after {plural(result.new_tokens, 'token')}"
     evidence: Evidence = {name: value for name, value in facts.items() if value is not None}
-    return Difference("truncated", f"{side.upper()} has no end token{count}", False, Where(side), evidence)
+    return Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=evidence)
 
 
 # --- what came out --------------------------------------------------------------------------------
@@ -129,38 +128,35 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
     within = sum(pair.state not in ("matched", "moved") for pair in pairs) <= tolerance.boxes
     near: list[BoxPair] = []
     for pair in pairs:
-        a, b, where = pair.a, pair.b, _where([pair])
-        if a is None or b is None:
-            box = a or b
-            assert box is not None
+        if (box := pair.lone) is not None:
+            kind, side = ("extra", "A") if pair.a else ("missing", "B")
             quoted = f', "{_short(box.text)}"' if box.text.strip() else ""
-            words = f"{place}only {where.side.upper()} has {_named_box(box)}{quoted}"
-            kind: Kind = "extra" if a else "missing"
-            yield Difference(kind, words, within and not box.text, where, {"label": box.label})
-            continue
-        shift = pair.shift_percent or 0.0
-        facts: Evidence = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
-        if pair.state == "relabelled":
-            words = f"{place}box {a.index + 1} is {_label(a)} in A and {_label(b)} in B"
-            yield Difference(
-                "relabelled", words, within, where, facts | {"label_a": a.label, "label_b": b.label}
-            )
-        if shift > tolerance.shift_percent:
-            words = f"{place}{_named_box(a)} by {shift:.3g} % of the page's side{_way(a, b)}"
-            yield Difference("moved", words, False, where, facts)
-        elif shift > 0:
-            near.append(pair)
+            words = f"only {side} has {_named_box(box)}{quoted}"
+            yield _of(kind, place + words, [pair], within and not box.text, {"label": box.label})
+        elif pair.a and pair.b:
+            shift = pair.shift_percent or 0.0
+            facts: Evidence = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
+            if pair.state == "relabelled":
+                labels: Evidence = {"label_a": pair.a.label, "label_b": pair.b.label}
+                words = f"box {pair.a.index + 1} is {_label(pair.a)} in A and {_label(pair.b)} in B"
+                yield _of("relabelled", place + words, [pair], within, facts | labels)
+            if shift > tolerance.shift_percent:
+                words = f"{_named_box(pair.a)} by {shift:.3g} % of the page's side"
+                yield _of("moved", place + words, [pair], False, facts)
+            elif shift > 0:
+                near.append(pair)
     if near:
         most = max(pair.shift_percent or 0.0 for pair in near)
-        words = f"{place}{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
-        yield Difference("moved", words, True, _where(near), {"shift_percent": round(most, 3)})
+        words = f"{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
+        yield _of("moved", place + words, near, True, {"shift_percent": round(most, 3)})
 
 
-def _where(pairs: Pairs) -> Where:
-    """The boxes of pairs; where they are of one side alone, that side."""
+def _of(kind: Kind, words: str, pairs: Pairs, within: bool, evidence: Evidence, **more: Any) -> Difference:
+    """A difference of the boxes of pairs; where they are of one side alone, it is that side's."""
     of_a = tuple(pair.a.index for pair in pairs if pair.a)
     of_b = tuple(pair.b.index for pair in pairs if pair.b)
-    return Where("both" if bool(of_a) == bool(of_b) else "a" if of_a else "b", of_a, of_b)
+    where: Side | Literal["both"] = "both" if bool(of_a) == bool(of_b) else "a" if of_a else "b"
+    return Difference(kind, words, within, where, of_a, of_b, evidence, **more)
 
 
 def _named_box(box: Box) -> str:
@@ -175,17 +171,6 @@ def _short(text: str) -> str:
     return shortened(" ".join(text.split()), _SHORT)
 
 
-def _way(a: Box, b: Box) -> str:
-    """The direction, from B to A, in which a box moved as a whole."""
-    (left, top, right, bottom), other = a.coordinates, b.coordinates
-    across, down = (left + right - other[0] - other[2]) / 2, (top + bottom - other[1] - other[3]) / 2
-    if max(abs(across), abs(down)) * 1000 < SCALE:  # less than a thousandth of the side
-        return ""
-    if abs(down) >= abs(across):
-        return " down" if down > 0 else " up"
-    return " right" if across > 0 else " left"
-
-
 def _order(pairs: Pairs, place: str) -> Iterator[Difference]:
     """Fewest of A's boxes that have to be moved for B's order."""
     both = sorted((pair.a.index, pair.b.index, pair) for pair in pairs if pair.a and pair.b)[:ORDER_LIMIT]
@@ -193,7 +178,7 @@ def _order(pairs: Pairs, place: str) -> Iterator[Difference]:
     steps = [step for step in LCSseq.opcodes(of_b, sorted(of_b)) if step.tag in ("delete", "replace")]
     if moved := [pair for step in steps for *_, pair in both[step.src_start : step.src_end]]:
         words = f"{place}{len(moved)} of {plural(len(both), 'box', 'boxes')}"
-        yield Difference("order", words, True, _where(moved), {"moved": len(moved), "matched": len(both)})
+        yield _of("order", words, moved, True, {"moved": len(moved), "matched": len(both)})
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -209,18 +194,16 @@ def words_of(text_raw: str, spans: Sequence[Span]) -> str:
     return clean_text("".join((*parts, text_raw[position:])))
 
 
-def loose_text(text_raw: str, spans: Sequence[Span], markup: bool = True) -> str:
-    """Text that no box stands for: before the first block, after unreadable markup; `markup` cut off."""
+def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
+    """Text that no box stands for: before the first block, after unreadable markup."""
     parts, position = [], 0
     for span in spans:
-        parts.append(text_raw[position : span.start].replace(PAGE, ""))
+        parts.append(text_raw[position : span.start])
         position = span.end + len(span.text)
-        if markup and not span.closed:  # markup that the published pattern leaves in the text
-            parts.append(text_raw[span.start : span.end])
         if not span.boxes:
             parts.append(block_text(span))
-    parts.append(text_raw[position:].replace(PAGE, "").removesuffix(END_MARKER))
-    return "\n".join(part.strip() for part in parts if part.strip())
+    parts.append(text_raw[position:].removesuffix(END_MARKER))
+    return "\n".join(part for each in parts if (part := each.replace(PAGE, "").strip()))
 
 
 def character_error_rate(text: str, reference: str) -> float:
@@ -244,21 +227,17 @@ def _texts(
     if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less
         rate = min(rate, character_error_rate(*(squeezed(plain(side)) for side in words)))
     within = rate <= tolerance.character_error_rate
-    found, spelt, outside = list[Difference](), list[BoxPair](), False
-    both = [(pair.a.text, pair.b.text, pair) for pair in pairs if pair.a and pair.b]
-    unequal = [each for each in both if each[0] != each[1]]
-    blocks: dict[tuple[str, str], list[BoxPair]] = {}
-    loose = (loose_text(*sides[0], markup=False), loose_text(*sides[1], markup=False))
-    if loose[0] != loose[1]:
-        blocks[loose] = []
-    if unequal and Counter(x for x, _, _ in unequal) == Counter(y for _, y, _ in unequal):
-        where = _where([pair for *_, pair in unequal])
-        found.append(Difference("exchanged", f"{place}of {len(unequal)} boxes", where=where))
-        unequal = []
-    for x, y, pair in unequal:  # boxes of one block have one text
-        blocks.setdefault((x, y), []).append(pair)
+    blocks: dict[tuple[str, str], list[BoxPair]] = {(loose_text(*sides[0]), loose_text(*sides[1])): []}
+    for pair in pairs:  # boxes of one block have one text
+        if pair.a and pair.b:
+            blocks.setdefault((pair.a.text, pair.b.text), []).append(pair)
+    found, spelt, spelling = list[Difference](), list[BoxPair](), False
     for texts, own in blocks.items():
+        if texts[0] == texts[1]:
+            continue
         changes = text_changes(*texts)
+        spelt += [] if changes else own
+        spelling = spelling or not changes
         box = own[0].a if own else None
         name = _named_box(box) if box else "outside of boxes" if pairs else ""
         distance = _distance(*texts) if changes else 0
@@ -268,18 +247,11 @@ def _texts(
                 what = named(some) if kind == "text" else plural(len(some), "place")
                 said = place + ", ".join(filter(None, (name, what)))
                 evidence = facts | {"digits": some[0].has_digit}
-                found.append(Difference(kind, said, within, _where(own), evidence, texts))
-        spelt += [] if changes else own
-        outside = outside or not (changes or own)
+                found.append(_of(kind, said, own, within, evidence, texts=texts))
     found.sort(key=lambda item: not item.evidence.get("digits"))
-    cut = [" ".join(text[s.start : s.end] for s in spans if not s.closed) for text, spans in sides]
-    if cut[0] != cut[1]:
-        shown = " and ".join(f'"{_short(text)}"' if text.strip() else "none" for text in cut)
-        said = f"{place}markup that is cut off, {shown}"
-        found.append(Difference("text", said, within, texts=(cut[0], cut[1])))
     if words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]:
         found.append(Difference("text", f"{place}beyond the characters that are measured"))
-    lone = any(box.text for pair in pairs if not (pair.a and pair.b) for box in (pair.a, pair.b) if box)
-    if spelt or outside or (words[0] != words[1] and not (found or lone or reordered)):
-        found.append(Difference("spelling", f"{place}a reader sees the same", True, _where(spelt)))
+    lone = any(pair.lone and pair.lone.text for pair in pairs)
+    if spelling or (words[0] != words[1] and not (found or lone or reordered)):
+        found.append(_of("spelling", f"{place}a reader sees the same", spelt, True, {}))
     return found

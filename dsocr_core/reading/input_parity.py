@@ -14,7 +14,6 @@ from dsocr_core.reading.parity_records import (
     Difference,
     Divergence,
     InputLine,
-    input_line,
 )
 from dsocr_core.reading.records import ModelInputs, OcrResult
 
@@ -63,7 +62,7 @@ def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
     model = _compared(*(_known_facts(result) for result in (a, b)))
     pixels = {line.state for line in model if line.name in (GLOBAL_HASH, TILES_HASH)}
     of_a, of_b = _around(a), _around(b)
-    around = (input_line(name, of_a[name], of_b[name], name != IMAGE or pixels != {"equal"}) for name in of_a)
+    around = (InputLine(name, of_a[name], of_b[name], name != IMAGE or pixels != {"equal"}) for name in of_a)
     return (*around, *model)
 
 
@@ -73,7 +72,7 @@ def compare_inputs(a: ModelInputs | None, b: ModelInputs | None) -> tuple[InputL
 
 
 def _compared(a: Facts, b: Facts) -> tuple[InputLine, ...]:
-    lines = (input_line(name, a[name], b[name], name not in _SHOWN_ONLY) for name in MODEL_LINES)
+    lines = (InputLine(name, a[name], b[name], name not in _SHOWN_ONLY) for name in MODEL_LINES)
     return tuple(_short_ids(line) if line.name == PROMPT_IDS else line for line in lines)
 
 
@@ -101,7 +100,7 @@ def _short_ids(line: InputLine) -> InputLine:
     start = max(0, first - 3)
     prefix = f"from {start}: " if start else ""
     a, b = (f"{prefix}{' '.join(side[start : first + 8])} ..." for side in ids)
-    return InputLine(line.name, line.a and a, line.b and b, line.state)
+    return InputLine(line.name, line.a and a, line.b and b)
 
 
 def inputs_words(lines: Iterable[InputLine]) -> str:

@@ -5,9 +5,9 @@
 
 Spans are found as the published patterns find them: the first form from the first `<|ref|>` to the nearest
 `<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines; the second, of a model whose row says so,
-where it does not lie within one of the first. The published code then evaluates the coordinates; here they
-are read as JSON, and whatever is not four numbers is left as malformed. Pages of one prompt begin with
-`<PAGE>`; markup is that of one page.
+where it does not lie within one of the first; what is cut off is text. The published code then evaluates the
+coordinates; here they are read as JSON, and whatever is not four numbers is left as malformed. Pages of one
+prompt begin with `<PAGE>`; markup is that of one page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any, NamedTuple
@@ -58,7 +58,6 @@ class Span:
     end: int
     text: str = ""  # the segment that follows, up to the next span
     malformed: str | None = None  # why something could not be read; boxes before it are still read
-    closed: bool = True  # False for markup that the published pattern does not match and leaves in the text
     markup: Markup = "ref"
     page: int = 0  # number of its page among those of the prompt
 
@@ -127,37 +126,24 @@ def page_notes(text: str, form: Form) -> tuple[str, ...]:
 
 
 def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
-    whole, position = _ref_rows(text, flat=markup == "det")
-    found = [*whole, *_unclosed(text, position)]
+    found = _ref_rows(text)
     if markup == "det":
-        found = _disjoint(merge(whole, det_rows(text), found[len(whole) :], key=lambda row: row.start))
+        rows = merge(_ref_rows(text, flat=True), _det_rows(text), key=lambda row: row.start)
+        found = []
+        for row in rows:  # of two that overlap the first form's stays
+            if not found or row.start >= found[-1].end:
+                found.append(row)
+            elif row.markup == "ref":
+                found[-1] = row
     ends = [row.start for row in found[1:]] + [len(text)] * bool(found)
-    return tuple(
-        Span(s.label, s.boxes, s.start, s.end, text[s.end : end], s.malformed, s.closed, s.markup)
-        for s, end in zip(found, ends, strict=True)
-    )
-
-
-def _disjoint(rows: Iterable[Span]) -> list[Span]:
-    """Rows of both forms without those of the second within whole ones; unclosed ones are cut off where
-    another begins.
-    """
-    found: list[Span] = []
-    for row in rows:
-        if not found or row.start >= found[-1].end:
-            found.append(row)
-        elif not found[-1].closed:
-            found[-1:] = [replace(found[-1], end=row.start), row]
-        elif row.markup == "ref" and row.closed:
-            found[-1] = row
-    return found
+    return tuple(replace(row, text=text[row.end : end]) for row, end in zip(found, ends, strict=True))
 
 
 def det_marks(text: str) -> list[tuple[str, str]]:
     """Markup and label of what both published patterns match in a page's text: all of the first form, then
     all of the second, which may lie within the first.
     """
-    rows = [*_ref_rows(text)[0], *det_rows(text)]
+    rows = [*_ref_rows(text), *_det_rows(text)]
     return [(text[row.start : row.end], row.label) for row in rows]
 
 
@@ -165,7 +151,7 @@ _LABEL = re.compile(r"\s*+([A-Za-z_][\w-]*+)\s*+\[")
 _TAIL = re.compile(rf"\s*+{re.escape(DET_END)}")
 
 
-def det_rows(text: str) -> Iterator[Span]:
+def _det_rows(text: str) -> Iterator[Span]:
     """Matches of the second form, as the published pattern finds them from left to right."""
     position, closing, tail = 0, -1, None
     while (start := text.find(DET, position)) >= 0:
@@ -183,8 +169,8 @@ def det_rows(text: str) -> Iterator[Span]:
             yield Span(label[1], boxes, start, position, malformed=reason, markup="det")
 
 
-def _ref_rows(text: str, flat: bool = False) -> tuple[list[Span], int]:
-    """Whole spans of the first form, and where what follows the last one begins."""
+def _ref_rows(text: str, flat: bool = False) -> list[Span]:
+    """Matches of the first form."""
     found: list[Span] = []
     position = 0
     while (start := text.find(REF, position)) >= 0:
@@ -198,24 +184,7 @@ def _ref_rows(text: str, flat: bool = False) -> tuple[list[Span], int]:
             reason = f"{REF} inside a label"
         position = end + len(DET_END)
         found.append(Span(label, boxes, start, position, malformed=reason))
-    return found, position
-
-
-def _unclosed(text: str, position: int) -> list[Span]:
-    """What begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
-    spans: list[Span] = []
-    starts = [found.start() for found in re.compile(re.escape(REF)).finditer(text, position)]
-    for start, until in zip(starts, [*starts[1:], len(text)], strict=False):
-        label_end = text.find(REF_END, start + len(REF), until)
-        end, label = label_end + len(REF_END), text[start + len(REF) : label_end]
-        if label_end < 0:
-            end, label, reason = start + len(REF), "", f"no {REF_END}"
-        elif text.startswith(DET, end):
-            end, reason = until, f"no {DET_END}"
-        else:
-            reason = f"no {DET} right after {REF_END}"
-        spans.append(Span(label, (), start, end, malformed=reason, closed=False))
-    return spans
+    return found
 
 
 def block_text(span: Span) -> str:

@@ -33,7 +33,6 @@ from dsocr_core.reading.parity_records import (
     ParityReport,
     Tolerance,
     Verdict,
-    Where,
     in_order,
     sentences,
 )
@@ -144,7 +143,7 @@ class Comparison:
         if self.report is not None:
             return self.report.differences
         failed = [
-            Difference("failed", f"{side.upper()}: {error[:_MOST_OF_AN_ERROR]}", where=Where(side))
+            Difference("failed", f"{side.upper()}: {error[:_MOST_OF_AN_ERROR]}", where=side)
             for side, error in self.errors.items()
         ]
         return in_order([*failed, *one_sided(self.a, self.b)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, get_args
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.markup import Box
-from dsocr_core.reading.records import TopTwo
+from dsocr_core.reading.records import Side, TopTwo
 
 RULE = 4
 """Number of the rule of verdicts, by which a run says what judged it. Under 4 every change of a text that a
@@ -52,8 +53,8 @@ class Tolerance:
 # --- differences and their causes -----------------------------------------------------------------
 
 Kind = Literal[
-    "failed", "absent", "pages", "loop", "truncated", "ended", "missing", "extra", "relabelled", "exchanged",
-    "text", "lines", "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
+    "failed", "absent", "pages", "loop", "truncated", "ended", "missing", "extra", "relabelled", "text",
+    "lines", "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
 ]  # fmt: skip
 KINDS: dict[Kind, str] = {
     "failed": "could not be read",
@@ -65,7 +66,6 @@ KINDS: dict[Kind, str] = {
     "missing": "box missing",
     "extra": "box extra",
     "relabelled": "box relabelled",
-    "exchanged": "texts exchanged",
     "text": "text differs",
     "lines": "line ends of lists or headings differ",
     "table": "rows or cells of a table differ",
@@ -87,22 +87,17 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Where:
-    """The side that shows a difference, and its boxes by `Box.index`; no boxes: it is about the page."""
-
-    side: Literal["a", "b", "both"] = "both"
-    boxes_a: tuple[int, ...] = ()
-    boxes_b: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Difference:
     """One difference of two results."""
 
     kind: Kind
     words: str  # words of the difference, for people; text of the model in it is plain text and not escaped
     within: bool = False  # True where it is within tolerance
-    where: Where = Where()
+    where: Side | Literal["both"] = "both"
+    """The side that shows it, ..."""
+    boxes_a: tuple[int, ...] = ()
+    boxes_b: tuple[int, ...] = ()
+    """... and its boxes by `Box.index`; no boxes: it is about the page."""
     evidence: dict[str, int | float | str] = field(default_factory=dict)
     """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
     error_rate. order: moved, matched. loop: period, count, start, unit. truncated: tokens, limit.
@@ -116,11 +111,7 @@ class Difference:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, without the texts."""
-        where, of_a, of_b = self.where.side, list(self.where.boxes_a), list(self.where.boxes_b)
-        return {
-            "kind": self.kind, "words": self.words, "within": self.within, "where": where, "boxes_a": of_a,
-            "boxes_b": of_b, "evidence": self.evidence,
-        }  # fmt: skip
+        return {name: to_jsonable(value) for name, value in vars(self).items() if name != "texts"}
 
 
 def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -187,8 +178,12 @@ class BoxPair:
     def page(self) -> int:
         """Number of its page among those of the prompt, from 0."""
         box = self.a or self.b
-        assert box is not None
-        return box.page
+        return box.page if box else 0
+
+    @property
+    def lone(self) -> Box | None:
+        """The box that has no partner."""
+        return (self.a or self.b) if self.a is None or self.b is None else None
 
 
 @dataclass(frozen=True)
@@ -198,8 +193,13 @@ class InputLine:
     name: str
     a: str | None
     b: str | None
-    state: Literal["equal", "differs", "not known"]
+    state: Literal["equal", "differs", "not known"] = field(init=False)
     decides: bool = True  # False for a line that is shown only: both sides may differ in it
+
+    def __post_init__(self) -> None:
+        unknown = self.a is None or self.b is None
+        state = "not known" if unknown else "equal" if self.a == self.b else "differs"
+        object.__setattr__(self, "state", state)
 
     @property
     def differs(self) -> bool:
@@ -209,13 +209,6 @@ class InputLine:
     def unequal(self) -> bool:
         """Tell whether the sides are known to differ in a line that decides."""
         return self.decides and self.differs
-
-
-def input_line(name: str, a: str | None, b: str | None, decides: bool = True) -> InputLine:
-    """A line whose state follows from its texts."""
-    return InputLine(
-        name, a, b, "not known" if a is None or b is None else "equal" if a == b else "differs", decides
-    )
 
 
 @dataclass(frozen=True)
@@ -242,11 +235,9 @@ class Margins:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, each side with its margin."""
-        sides = {
-            side: top and {"ids": list(top.ids), "logits": list(top.logits), "margin": top.margin}
-            for side, top in (("a", self.a), ("b", self.b))
-        }
-        return asdict(self) | sides
+        tops = {"a": self.a, "b": self.b}
+        sides = {side: top and to_jsonable(top) | {"margin": top.margin} for side, top in tops.items()}
+        return to_jsonable(self) | sides
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _without_markup(
     As published every replacement is made in the whole text that the one before it left. Where that would be
     more work than any model's text is, each mark is replaced in its place.
     """
-    places = [(span.start - before, span.end - before) for span in spans if span.closed]
+    places = [(span.start - before, span.end - before) for span in spans]
     published = [(text[start:end], "") for start, end in places] if markup == "ref" else marks.det_marks(text)
     links: dict[str, str] = {}
     images = [

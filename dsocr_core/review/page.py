@@ -14,7 +14,6 @@ from dsocr_core.reading.parity_records import (
     Kind,
     ParityReport,
     Verdict,
-    Where,
     in_order,
     passes,
     reproduced,
@@ -135,7 +134,7 @@ def page_review(names: Names, comparison: Comparison) -> PageReview:
     a, b, report = comparison.a, comparison.b, comparison.report
     light = replace(comparison, a=_light(a, b), b=_light(b, a))
     absent = [
-        Difference("absent", f"{side.upper()} does not have this page", where=Where(side))
+        Difference("absent", f"{side.upper()} does not have this page", where=side)
         for side, name in zip(SIDES, names, strict=True)
         if name is None
     ]

@@ -101,6 +101,5 @@ def benchmark_markdown(text_raw: str) -> str:
     text = clean_text(text_raw)
     text = _DISPLAYED.sub(lambda found: rf"\[{_NUMBER.sub('', found[1]).strip()}\]", text)
     for span in reversed(parse(text)):
-        if span.closed:
-            text = text[: span.start] + text[span.end :]
+        text = text[: span.start] + text[span.end :]
     return _GAP.sub("\n\n", _CENTRE.sub("", text))

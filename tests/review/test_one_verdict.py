@@ -163,8 +163,8 @@ def test_strip_viewer_and_grid_have_them(judged: Judged) -> None:
         assert (item["tone"] == "identical") == (of.verdict == "identical")
         said = answer(view)
         assert bool(said) == (of.report is not None) and (not outputs) == ("Both read the same" in said)
-        boxes = {("a", box) for item in of.differences for box in item.where.boxes_a}
-        boxes |= {("b", box) for item in of.differences for box in item.where.boxes_b}
+        boxes = {("a", box) for item in of.differences for box in item.boxes_a}
+        boxes |= {("b", box) for item in of.differences for box in item.boxes_b}
         marked = {
             (side, box.index) for row in view.differing for side in SIDES if (box := rows[row].of(side))
         }

@@ -243,7 +243,7 @@ def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(judged: Review) ->
     assert outcomes["p3"] == [("error", "not comparable")]
     parity = {name: str(case[0][0].get("value")) for name, case in cases.items()}
     assert parity["p4"] == "identical"
-    assert parity["p2"] == "differs; box moved: box 2 (text) by 4 % of the page's side down"
+    assert parity["p2"] == "differs; box moved: box 2 (text) by 4 % of the page's side"
     assert "4 %" in str(cases["p2"][1].get("message"))
 
 

@@ -12,7 +12,7 @@ from dsocr_core.engine.device import device_lock
 from dsocr_core.page.documents import Page, load_image
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.reading.input_parity import compare_inputs
-from dsocr_core.reading.parity_records import InputLine, input_line
+from dsocr_core.reading.parity_records import InputLine
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.exclude import page_of
@@ -124,8 +124,8 @@ def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine
     not tell."""
     prompt = build_prompt(request.required.prompt, request.template)
     return (
-        input_line("prompt as read", prompt, other.prompt and other.prompt.strip()),
+        InputLine("prompt as read", prompt, other.prompt and other.prompt.strip()),
         *compare_inputs(a.inputs, other.inputs),
-        input_line("quantisation", "none", other.quantisation),
-        input_line("stop reason", _WORDS[a.finish], _WORDS[other.finish], decides=False),
+        InputLine("quantisation", "none", other.quantisation),
+        InputLine("stop reason", _WORDS[a.finish], _WORDS[other.finish], decides=False),
     )

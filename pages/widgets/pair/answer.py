@@ -37,7 +37,7 @@ def outputs_of(differences: Sequence[Difference]) -> list[Difference]:
 
 def first_of(outputs: Sequence[Difference]) -> Difference:
     """The difference that stands for all: a text that differs in a block, else the gravest."""
-    return next((item for item in outputs if item.texts is not None and item.where.boxes_a), outputs[0])
+    return next((item for item in outputs if item.texts is not None and item.boxes_a), outputs[0])
 
 
 def _values(shown: PairView, item: Difference, outputs: Sequence[Difference]) -> str:
@@ -75,7 +75,7 @@ def readings_of(item: Difference) -> tuple[str, str]:
 
 def _right(shown: PairView, item: Difference, change: Change) -> str:
     """Say who is right, where the page's own text is known."""
-    box = next(iter(item.where.boxes_a), None)
+    box = next(iter(item.boxes_a), None)
     row = None if box is None else shown.row_of(box, None)
     block = None if row is None else shown.true_block(shown.rows[row])
     if block is None or item.texts is None:

@@ -228,8 +228,8 @@ class PairView:
     def differing(self) -> set[int]:
         """Rows that some difference is about."""
         found = self.report.differences if self.report else ()
-        a = {box for item in found for box in item.where.boxes_a}
-        b = {box for item in found for box in item.where.boxes_b}
+        a = {box for item in found for box in item.boxes_a}
+        b = {box for item in found for box in item.boxes_b}
         return {number for number, row in enumerate(self.rows) if row.has(a, b)}
 
     @cached_property

@@ -79,7 +79,7 @@ def _differences(shown: PairView) -> None:
     """What is about the whole page, the blocks that differ, or all of them, the first different token."""
     report = shown.report
     for item in report.differences if report else shown.comparison.differences:
-        if not item.where.boxes_a and not item.where.boxes_b and item.kind not in SETTINGS:
+        if not item.boxes_a and not item.boxes_b and item.kind not in SETTINGS:
             st.caption(plain(f"{item.sentence[:1].upper()}{item.sentence[1:]}"))
     for side, result in shown.results.items():
         for span in result.blocks:

@@ -131,11 +131,11 @@ def _picture(review: Review, page: PageReview) -> resources.Picture:
     if found is None:
         return resources.empty_sheet()
     outputs = outputs_of(page.differences)
-    where = first_of(outputs).where if outputs else None
+    first = first_of(outputs) if outputs else None
     boxes = [
         box
-        for pair in page.pairs if where is not None
-        for box, numbers in ((pair.a, where.boxes_a), (pair.b, where.boxes_b))
+        for pair in page.pairs if first is not None
+        for box, numbers in ((pair.a, first.boxes_a), (pair.b, first.boxes_b))
         if box is not None and box.page == 0 and numbers[:1] == (box.index,)
     ]  # fmt: skip
     if not boxes:

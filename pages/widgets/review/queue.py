@@ -35,7 +35,7 @@ SAME, ONLY_A, ONLY_B = "same text", "only in A", "only in B"
 _GROUPS: dict[str, frozenset[Kind]] = {
     "not compared": frozenset({"failed", "pages"}),
     "ended differently": frozenset({"loop", "truncated", "ended"}),
-    "text": frozenset({"text", "lines", "table", "exchanged"}),
+    "text": frozenset({"text", "lines", "table"}),
     "boxes": frozenset({"missing", "extra", "relabelled", "moved", "order"}),
 }
 _OUTPUTS = (*_GROUPS, "spelling", SAME, ONLY_A, ONLY_B)

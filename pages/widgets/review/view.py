@@ -121,7 +121,7 @@ def _pane_words(page: PageReview, shown: PairView, side: Side) -> dict[str, str]
         return viewer.pane_words("not in this run", f"{side_letter(side)} does not have this page.")
     if (result := shown.results.get(side)) is not None:
         return viewer.pane_words(result_words(result))
-    failed = (item.words for item in page.differences if item.where.side == side)
+    failed = (item.words for item in page.differences if item.where == side)
     return viewer.pane_words("failed", next(failed, ""))
 
 
