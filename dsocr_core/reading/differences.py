@@ -11,7 +11,7 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words
 from dsocr_core.reading.loops import find_loop
-from dsocr_core.reading.markup import END_MARKER, PAGE, SCALE, Box, Span, block_text, page_texts
+from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text, page_texts
 from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import SIDES, UNLIMITED, FinishReason, OcrResult, Side
