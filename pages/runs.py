@@ -9,10 +9,9 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
-from dsocr_core.runs.speed import against_baseline
 from pages.widgets.runs import address, import_runs, overview, run_list
 from pages.widgets.runs.address import STATE, put, value
-from pages.widgets.runs.overview import Listed, listed, own_pace
+from pages.widgets.runs.overview import Listed, listed
 from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import show_error
 
@@ -29,8 +28,7 @@ def page() -> None:
 
 def _draw(history: History) -> None:
     shown = shown_runs.shown(history)
-    for name in ("runs", "baseline"):
-        STATE.settle(name, shown)
+    STATE.settle("runs", shown)
     with st.sidebar:
         asked = {"trashed": value("view") == "Trash", **_sidebar(history)}
     there = frozenset(shown)
@@ -52,7 +50,7 @@ def _draw(history: History) -> None:
     if not len(runs):
         run_list.nothing(view, int((~trashed).sum()))
     else:
-        of = (tuple(runs["run_id"]), value("baseline"), value("by"))
+        of = (tuple(runs["run_id"]), value("by"))
         found = resources.held("runs table", history.state, of, lambda: _listed(history, runs))
         if view != "Trash":
             overview.draw(found, int((~trashed).sum()), [sql])
@@ -86,16 +84,9 @@ def _found(history: History, there: frozenset[str], asked: dict[str, Any]) -> tu
 
 
 def _listed(history: History, runs: pd.DataFrame) -> Listed:
-    """The runs, their groups, and the baseline beside them: that of the link, else the newest tagged so."""
+    """The runs and their groups."""
     pace, _ = history.query("pace", run_ids=list(runs["run_id"]))
-    every = history.runs()
-    tagged = (run for run, of in zip(every["run_id"], every["tags"], strict=True) if run_list.BASELINE in of)
-    baseline = value("baseline") if value("baseline") in set(every["run_id"]) else next(tagged, "")
-    backends = own_pace(pace[pace["page_ms"].notna()]).set_index("run_id")["backend"].to_dict()
-    against = {}
-    if baseline in backends:
-        against = against_baseline(history, (baseline, backends[baseline]), backends)
-    return listed(runs, value("by"), pace, against, baseline)
+    return listed(runs, value("by"), pace)
 
 
 page()

@@ -141,35 +141,6 @@ def compare_processes(
     return found
 
 
-def against_baseline(history: History, baseline: RunSide, backends: Mapping[str, str]) -> dict[str, Ratio]:
-    """Compare whole pages of runs with those of a baseline, each with the runs like it; by run.
-
-    `backends` has the runs and what of each counts. Those without a page in common with the baseline are left
-    out, and those like it. Raises HistoryError.
-    """
-    backends = {**backends, baseline[0]: str(baseline[1])}
-    kinds, _ = history.query("kinds")
-    kinds = kinds[kinds["run_id"].isin(backends)].set_index("run_id")
-    kinds["kind"] = kinds["kind"].astype(str) + kinds["contended"].astype(str)
-    totals, _ = history.query("page_totals", run_ids=list(kinds.index))
-    totals = totals[totals["backend"] == totals["run_id"].map(backends)].assign(stage=TOTAL)
-    totals = totals.assign(kind=totals["run_id"].map(kinds["kind"]), ms=totals["milliseconds"])
-    pinned = kinds.loc[baseline[0]]
-    own = totals[totals["kind"] == pinned["kind"]]
-    found: dict[str, Ratio] = {}
-    for _, group in totals[totals["kind"] != pinned["kind"]].groupby("kind"):
-        draws = pd.concat([own.assign(side="a"), group.assign(side="b")])
-        draws = draws[draws.groupby("page")["stages"].transform("nunique") == 1]
-        of = kinds.loc[group["run_id"].iloc[0]]
-        unlike = of["together"] != pinned["together"] or of["contended"] or pinned["contended"]
-        for run_id in group["run_id"].unique():
-            compared = compare_runs(draws, (baseline[0], run_id))
-            compared = _without_speed(compared, CONTENDED) if unlike else compared
-            for row in compared.itertuples(index=False):
-                found[run_id] = Ratio(*row[1:])
-    return found
-
-
 # --- in words and tables --------------------------------------------------------------------------
 
 

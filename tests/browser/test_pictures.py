@@ -150,18 +150,6 @@ def test_a_view_of_the_examples(
     shoot(page, screenshots, f"view-{name}", rest, tall=name in LONG)
 
 
-def test_a_baseline_is_pinned_and_the_others_are_compared_with_it(
-    app: Server, open_page, screenshots: Path, examples: dict[str, str]
-) -> None:
-    page = opened(open_page, f"{app.url}/runs?runs={examples['eager']}")
-    page.get_by_role("button", name="Pin as baseline").click()
-    page.get_by_role("button", name="Unpin baseline").wait_for()
-    still(page)
-    shoot(page, screenshots, "view-runs-baseline")
-    page.get_by_role("button", name="Unpin baseline").click()
-    page.get_by_role("button", name="Pin as baseline").wait_for()
-
-
 def test_a_run_with_its_progress_and_what_cancel_leaves(
     app: Server, text_was_seen: threading.Event, open_page, screenshots: Path
 ) -> None:

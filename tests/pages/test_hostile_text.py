@@ -48,7 +48,6 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     *(("runs", {"runs": [listed_runs.STRANGE], "tab": tab})
       for tab in ("Settings", "Tags and notes", "Reproduce")),
     ("runs", {"runs": [listed_runs.STRANGE, listed_runs.EAGER]}),
-    ("runs", {"baseline": listed_runs.STRANGE}),
     *(("review", {"review": "of-a-stranger", "page": NAME, "tab": tab})
       for tab in ("Differences", "Cause", "Details")),
     ("review", {"review": "of-a-stranger"}),

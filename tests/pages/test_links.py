@@ -22,7 +22,6 @@ LINKS = [
     *(("timing", {name: "nope"}) for name in ("a", "b", "backend_a")),
     ("timing", {"view": "Kernels", "run": "nope"}),
     ("runs", {"runs": "nope"}),
-    ("runs", {"baseline": "nope"}),
     ("flops", {"run": "nope"}),
     ("flops", {"hardware": "nope"}),
     ("flops", {"width": "nope"}),

@@ -87,7 +87,6 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     # Pages take 1,000, 1,002, ... ms, their prefill 100, 101, ... and decode 900, 901, ...
     assert table.loc[FAST, ["s/page", "prefill ms"]].tolist() == pytest.approx([1.003, 101.5])  # of four
     assert table.loc[FAST, "tokens/s"] == pytest.approx(406 / 3.606, rel=0.005)
-    assert pd.isna(table.loc[[FAST, EAGER], "x baseline"]).all()  # one run a side: inconclusive
     assert "5 runs in 3 groups; fastest: eager on cpu, 1.00 pages/s. 2 are profiled or of" in words(test)
 
 
@@ -329,51 +328,3 @@ def test_one_switch_hides_the_examples_on_every_page(tmp_path: Path, monkeypatch
     assert not test.exception and listed(test) == []
     test.toggle(key=resources.EXAMPLES).set_value(True).run()
     assert len(listed(test)) > 20
-
-
-# --- against what -------------------------------------------------------------------
-
-
-def test_pinning_moves_the_tag_and_unpinning_takes_it_away(own: History) -> None:
-    test = pressed(open_page(runs=FAST), "runs pin")
-    tags = {run["run_id"]: list(run["tags"]) for run in own.runs().to_dict("records")}
-    assert "baseline" in tags[FAST] and "baseline" not in tags[EAGER]
-    test = pressed(test, "runs unpin")
-    assert not any("baseline" in list(run["tags"]) for run in own.runs().to_dict("records"))
-    assert "baseline" not in test.query_params
-
-
-def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
-    one = open_page(runs=FAST)
-    assert {"runs timing", "runs review", "runs flops", "runs compare"} <= {b.key for b in one.button}
-    two = open_page(runs=[FAST, STRANGE])
-    older, newer = sorted((FAST, STRANGE), key=lambda run: history.record(run).created)
-    two.button(key="runs review").click().run()
-    assert two.session_state["review request"]["review"] == f"{older}~{newer}"  # A is what was before
-    three = {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
-    assert not {"runs timing", "runs review", "runs flops", "runs compare"} & three
-
-
-@pytest.mark.parametrize(
-    ("settings", "dtypes"),
-    [
-        ({"dtype": "auto"}, {"dtype": "bfloat16"}),  # which here would be another one
-        ({"dtype": "float32", "b": {"spec": "vendor", "dtype": "float16"}},
-         {"dtype": "float32", "dtype_b": "float16"}),
-        ({"dtype": "float32", "a": {"spec": "eager", "dtype": "bfloat16"}},
-         {"dtype": "bfloat16", "dtype_b": "float32"}),
-    ],
-)  # fmt: skip
-def test_compare_opens_on_a_runs_page_under_its_preset_and_dtype(
-    own: History, settings: dict[str, object], dtypes: dict[str, str]
-) -> None:
-    made_runs.add(
-        own, "made", "2026-11-20T08:00:00+00:00", pages=1, dtype="bfloat16", preset="gundam",
-        settings=made_runs.SETTINGS | settings | {"preset": "auto", "attention": "eager"},
-    )  # fmt: skip
-    test = open_page(runs="made")
-    test.button(key="runs compare").click().run()
-    request = test.session_state["compare request"]
-    assert (request["source"], request["path"]) == ("File", "scans/page-0.png") and "page" not in request
-    asked = {"preset": "gundam", "attention": "eager", "dtype_b": ""} | dtypes
-    assert {name: request[name] for name in asked} == asked

@@ -252,16 +252,11 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
         return len(history.query(name, **parameters)[0])
 
     yield "runs", "history", lambda _: ask("runs")
-    yield (
-        "runs, filtered",
-        "history",
-        lambda _: ask("runs", gpus=["NVIDIA H200"], engines=["fast"], text="page"),
-    )
+    yield "runs, filtered", "history", lambda _: ask("runs", gpus=["NVIDIA H200"], backends=["fast"])
     yield "filter_values", "history", lambda _: ask("filter_values")
     yield "stage_summary, all runs", "history", lambda _: ask("stage_summary")
     yield "kernels, all runs", "history", lambda _: ask("kernels", run_ids=ids, top=1)
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
-    yield "page_totals", "run", lambda n: ask("page_totals", run_ids=picks[n][:1])
     yield "facts", "run", lambda n: ask("facts", run_ids=picks[n])
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
     sides = [{"a": a, "b": b, "backend_a": "eager", "backend_b": "eager"} for a, b in picks]

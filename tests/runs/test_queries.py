@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame, keys: list[str]) -> None:
     pd.testing.assert_frame_equal(left, right, check_dtype=False, rtol=1e-12)
 
 
-def test_summaries_and_totals(history: History, written: pd.DataFrame) -> None:
+def test_summaries(history: History, written: pd.DataFrame) -> None:
     found = history.query("stage_summary")[0]
     keys = ["run_id", "backend", "stage"]
     times = written.groupby(keys)["milliseconds"]
@@ -69,21 +68,14 @@ def test_summaries_and_totals(history: History, written: pd.DataFrame) -> None:
     )  # fmt: skip
     same(found, expected.reset_index(), keys)
     assert found.loc[found["stage"] == "sam", "inside_prefill"].all()
-    found = history.query("page_totals", run_ids=["run-2"])[0]
-    mine = written[(written["run_id"] == "run-2") & (written["stage"] != "sam")]
-    same(found, mine.groupby(["page", "backend"])["milliseconds"].sum().reset_index(), ["page", "backend"])
-    assert set(found["stages"]) == {"decode, prefill"}  # vision is part of prefill
 
 
 @pytest.mark.parametrize(
     "filters, runs",
     [
-        ({}, "3210"), ({"engines": ["fast"]}, "31"), ({"engines": ["fast"], "gpus": ["NVIDIA H200"]}, "1"),
+        ({}, "3210"), ({"gpus": ["NVIDIA H200"]}, "10"), ({"gpus": ["NVIDIA H200"], "commits": ["c"]}, "1"),
         ({"backends": ["vendor"]}, "2"), ({"profiled": False}, "210"), ({"profiled": True}, "3"),
-        ({"commits": ["cc", "c"]}, "21"), ({"hosts": ["host-0"]}, "0"), ({"sources": ["nsys"]}, ""),
-        ({"since": datetime(2026, 1, 2), "until": datetime(2026, 1, 4)}, "21"),
-        ({"dtypes": ["bfloat16"], "presets": ["gundam"], "attentions": ["sdpa"]}, "3210"),
-        ({"text": "RUN-3"}, "3"), ({"limit": 2}, "32"), ({"engines": []}, ""), ({"trashed": True}, ""),
+        ({"commits": ["cc", "c"]}, "21"), ({"limit": 2}, "32"), ({"gpus": []}, ""), ({"trashed": True}, ""),
         ({"contended": True}, ""), ({"tags": ["none"]}, ""),
     ],
 )  # fmt: skip
@@ -93,7 +85,7 @@ def test_filters_of_the_runs(history: History, filters: dict[str, Any], runs: st
 
 def test_what_there_is_to_filter_by(history: History) -> None:
     counted = history.query("filter_values")[0].set_index(["name", "value"])["runs"].to_dict()
-    assert counted["engines", "fast"] == counted["gpus", "NVIDIA H200"] == 2
+    assert counted["gpus", "NVIDIA H200"] == 2
     assert (counted["backends", "eager"], counted["backends", "vendor"]) == (4, 1)
 
 
@@ -250,7 +242,7 @@ def test_no_value_becomes_sql(history: History, asked: Callable[[str], pd.DataFr
         for key, standard in query.parameters.items():
             if key in ("pairs", "chosen"):
                 given[key] = [0] * len(HOSTILE)
-            elif key in ("run_id", "a", "b", "backend_a", "backend_b", "text", "kind"):
+            elif key in ("run_id", "a", "b", "backend_a", "backend_b", "kind"):
                 given[key], tried = next(texts), tried + 1
             elif key.endswith("s") or standard is REQUIRED:
                 given[key] = [*HOSTILE]

@@ -70,8 +70,8 @@ def test_the_runs_that_come_with_the_project(seeded: History) -> None:
     assert sum(map(len, content.values())) <= make.MOST_BYTES
     assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
     assert not seeded.problems
-    runs = seeded.runs(sources=["dsocr"], backends=["vendor"])
-    runs = runs[runs["device"] == "cpu"]
+    runs = seeded.runs(backends=["vendor"])
+    runs = runs[(runs["source"] == "dsocr") & (runs["device"] == "cpu")]
     assert len(runs) == 2
     assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
     for run_id in runs["run_id"]:  # as the review judges their texts

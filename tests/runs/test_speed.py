@@ -14,7 +14,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import setting
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.settings_diff import side_by_side
-from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed
+from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
@@ -70,16 +70,6 @@ def test_what_is_no_speed_is_inconclusive_and_says_why(history: History, a: str,
     found = total(history, a, b)
     assert found["verdict"] == "inconclusive" and why in found["why"]
     assert pd.isna(found["ratio"]), "no ratio of one process"
-
-
-def test_all_runs_beside_a_baseline(history: History) -> None:
-    found = against_baseline(history, ("old-0", "fast"), dict.fromkeys(history.run_ids(), "fast"))
-    assert {run: ratio.verdict for run, ratio in found.items()} == {
-        **dict.fromkeys(("new-0", "new-1", "new-2"), "slower"),
-        **dict.fromkeys(("busy", "elsewhere", "together", "unknown", "less"), "inconclusive"),
-    }
-    assert found["new-1"].ratio == pytest.approx(1.08, rel=0.02)
-    assert pd.isna(found["together"].ratio), "latency is not divided by throughput"
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -4,7 +4,7 @@ A question's text never changes with what is asked; values travel beside it. Wha
 has the values written in, quoted, so that it runs as it stands in `history sql`.
 """
 
-from dsocr_core.runs.queries import files, gaps, runs, times
+from dsocr_core.runs.queries import gaps, runs, times
 from dsocr_core.runs.queries.query import Query
 
-QUERIES: dict[str, Query] = {**runs.QUERIES, **times.QUERIES, **files.QUERIES, **gaps.QUERIES}
+QUERIES: dict[str, Query] = {**runs.QUERIES, **times.QUERIES, **gaps.QUERIES}

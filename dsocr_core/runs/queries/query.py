@@ -1,4 +1,4 @@
-"""One question to the history: its SQL, its parameters, which are bound, and the filter of its runs."""
+"""One question to the history: its SQL and its parameters, which are bound; the table of listed runs."""
 
 from __future__ import annotations
 
@@ -55,24 +55,6 @@ def literal(value: Any) -> str:
         return "NULL" if value is None else repr(value).lower()
     return "'" + str(value).replace("'", "''") + "'"
 
-
-_TEXTS = ("source", "engine", "gpu", "host", "dtype", "attention", "preset")
-_FLAGS, _LISTS = ("trashed", "profiled", "contended"), ("backends", "tags")
-RUN_FILTER = " AND ".join(
-    (
-        *(f"(${name}::BOOLEAN IS NULL OR runs.{name} = ${name})" for name in _FLAGS),
-        *(f"(${name}::VARCHAR[] IS NULL OR list_has_any(runs.{name}, ${name}))" for name in _LISTS),
-        *(f"(${of}s::VARCHAR[] IS NULL OR list_contains(${of}s, runs.{of}))" for of in _TEXTS),
-        "($commits::VARCHAR[] IS NULL OR list_contains($commits, runs.git_commit))",
-        "($since::TIMESTAMP IS NULL OR runs.created >= $since)",
-        "($until::TIMESTAMP IS NULL OR runs.created < $until)",
-    )
-)
-"""Filters of `listed AS runs`: each NULL means "any"."""
-RUN_FILTERS: dict[str, Any] = {
-    **dict.fromkeys(re.findall(r"\$(\w+)::", RUN_FILTER)), "trashed": False
-}  # fmt: skip
-"""Filters of `runs`, with what they are when not given."""
 
 # What decides how much work a page is, beside what `runs` has; NULL where a run's settings do not say.
 _PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}

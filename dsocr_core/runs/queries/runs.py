@@ -1,22 +1,27 @@
-"""Runs, what was noted about them, and in what they differ."""
+"""Runs, what was noted about them, in what they differ, and rows that are read from their files."""
 
 from __future__ import annotations
 
-from dsocr_core.runs.queries.query import REQUIRED, RUN_FILTER, RUN_FILTERS, Query
+from dsocr_core.runs.queries.query import REQUIRED, Query
 
 QUERIES: dict[str, Query] = {}
 
-# The runs that pass the filters, newest first, with their marks and what is in them.
+# The runs that pass the filters, newest first, with their marks and what is in them; NULL filters nothing.
 QUERIES["runs"] = Query(
-    f"""
-    SELECT * EXCLUDE (prompt) FROM listed AS runs
-    WHERE {RUN_FILTER}
-      AND ($text::VARCHAR IS NULL OR contains(lower(concat_ws(chr(10), runs.run_id, runs.command, runs.notes,
-           runs.note, array_to_string(runs.tags, chr(10)))), lower($text)))
-    ORDER BY runs.created DESC, runs.run_id DESC
+    """
+    SELECT * EXCLUDE (prompt) FROM listed
+    WHERE ($trashed::BOOLEAN IS NULL OR trashed = $trashed)
+      AND ($profiled::BOOLEAN IS NULL OR profiled = $profiled)
+      AND ($contended::BOOLEAN IS NULL OR contended = $contended)
+      AND ($backends::VARCHAR[] IS NULL OR list_has_any(backends, $backends))
+      AND ($tags::VARCHAR[] IS NULL OR list_has_any(tags, $tags))
+      AND ($gpus::VARCHAR[] IS NULL OR list_contains($gpus, gpu))
+      AND ($commits::VARCHAR[] IS NULL OR list_contains($commits, git_commit))
+    ORDER BY created DESC, run_id DESC
     LIMIT $limit
     """,
-    {**RUN_FILTERS, "text": None, "limit": None},
+    dict.fromkeys(("profiled", "contended", "backends", "tags", "gpus", "commits", "limit"))
+    | {"trashed": False},
 )
 
 _SETTING = (
@@ -46,8 +51,7 @@ QUERIES["settings"] = Query(
 QUERIES["kinds"] = Query(
     f"""
     SELECT run_id, contended, trashed,
-           hash({_SETTING}, git_commit, git_dirty, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
-           regexp_extract(engine, '[0-9]+ pages together') AS together
+           hash({_SETTING}, git_commit, git_dirty, CASE WHEN git_commit IS NULL THEN run_id END) AS kind
     FROM listed ORDER BY created DESC, run_id DESC
     """
 )
@@ -57,12 +61,9 @@ QUERIES["filter_values"] = Query(
     """
     SELECT name, value, count(*) AS runs
     FROM (
-        SELECT run_id, unnest(['sources', 'engines', 'gpus', 'hosts', 'dtypes', 'attentions', 'presets',
-                               'commits']) AS name,
-               unnest([source, engine, gpu, host, dtype, attention, preset, git_commit]) AS value
-        FROM runs
-        UNION ALL SELECT run_id, 'backends', unnest(backends) FROM runs
-        UNION ALL SELECT run_id, 'tags', unnest(tags) FROM marks
+        SELECT 'gpus' AS name, gpu AS value FROM runs UNION ALL SELECT 'commits', git_commit FROM runs
+        UNION ALL SELECT 'backends', unnest(backends) FROM runs
+        UNION ALL SELECT 'tags', unnest(tags) FROM marks
     )
     WHERE value IS NOT NULL GROUP BY name, value ORDER BY name, runs DESC, value
     """
@@ -97,3 +98,35 @@ QUERIES["verdicts"] = Query(
     """,
     {"run_id": REQUIRED},
 )
+
+# --- read from the runs' files when they are asked for ---------------------------------------------
+
+# Sums of kernels: the longest of each run and stage, with their share of its GPU time.
+QUERIES["kernels"] = Query(
+    """
+    SELECT run_id, stage, name, total_ns, instances, avg_ns, med_ns, min_ns, max_ns, stddev_ns, time_percent,
+           total_ns / nullif(sum(total_ns) OVER (PARTITION BY run_id, stage), 0) AS share
+    FROM read_parquet($files)
+    WHERE list_contains($run_ids, run_id) AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+    QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY total_ns DESC, name) <= $top
+    ORDER BY run_id, stage NULLS FIRST, total_ns DESC, name
+    """,
+    {"run_ids": REQUIRED, "stages": None, "top": 20},
+    "kernels",
+)
+
+# Launches that Nsight Compute profiled and every figure that it took of them, in the order of the profile;
+# backends compared tensor by tensor.
+for _name, _table, _order in (
+    ("launches", "kernel_launches", "number"),
+    ("launch_metrics", "kernel_metrics", "number, section, metric"),
+    ("traces", "traces", "page, a, b, steps"),
+):
+    QUERIES[_name] = Query(
+        f"""
+        FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+        ORDER BY list_position($run_ids, run_id), {_order}
+        """,
+        {"run_ids": REQUIRED},
+        _table,
+    )

@@ -17,18 +17,6 @@ QUERIES["stage_summary"] = Query(
     {"run_ids": None},
 )
 
-# Time of each page: the sum of the stages that follow one another, vision not added, and their names.
-QUERIES["page_totals"] = Query(
-    """
-    SELECT run_id, page, backend, sum(milliseconds) AS milliseconds,
-           string_agg(DISTINCT stage, ', ' ORDER BY stage) AS stages
-    FROM stage_timings
-    WHERE list_contains($run_ids, run_id) AND aggregate = 'page' AND NOT inside_prefill
-    GROUP BY run_id, page, backend ORDER BY run_id, page, backend
-    """,
-    {"run_ids": REQUIRED},
-)
-
 # Per run and backend: median and p95 of a page's time, pages and decode tokens a second (of pages read
 # together as their bench has it; a page's own beside it), median prefill; means where an import has no more.
 QUERIES["pace"] = Query(

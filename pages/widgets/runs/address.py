@@ -18,7 +18,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "group": Parameter([], widget=False),
     "price": Parameter(0.0, (), 0, 1e6),
     "runs": Parameter([], widget=False),
-    "baseline": Parameter("", widget=False),
     "tab": Parameter(TABS[0], TABS, widget=False),
     "all": Parameter(False),
     # whether another page asks for the import

@@ -13,7 +13,6 @@ import streamlit as st
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.labels import card_name, engine_name, has_value, model_name, setting, setting_names
-from dsocr_core.runs.statistics import Ratio
 from pages.widgets.runs import address
 from pages.widgets.runs.address import GROUPS, STATE, bound, put, value
 from pages.widgets.shared import figure, plots
@@ -30,7 +29,7 @@ FIGURES = {
     "tokens/s": "New tokens a second of decode; of pages read together of all, as the bench measured it.",
     "prefill ms": "Median prefill of a page, vision included.",
 }
-USUAL = ("run", "created", "commit", *FIGURES, "x baseline", "same text", "pages", "marks", "note")
+USUAL = ("run", "created", "commit", *FIGURES, "same text", "pages", "marks", "note")
 """Columns that are shown first: what one looks for. The table's own menu has the others."""
 
 
@@ -45,24 +44,17 @@ class Listed:
     fidelity: pd.DataFrame
     """A row a group that was compared, and one for what it was compared with: name, pages_per_s, share,
     pages, reference."""
-    baseline: str
 
 
-def listed(
-    runs: pd.DataFrame,
-    by: str,
-    pace: pd.DataFrame,
-    against: Mapping[str, Ratio],
-    baseline: str = "",
-) -> Listed:
-    """The query `runs` by groups: `pace` is that query, `against` is `speed.against_baseline`."""
+def listed(runs: pd.DataFrame, by: str, pace: pd.DataFrame) -> Listed:
+    """The query `runs` by groups; `pace` is that query."""
     records: list[Any] = runs.to_dict("records")
     settings = [setting(run) for run in records]
     names = setting_names(settings)
     groups = [_group(by, run, names[each]) for run, each in zip(records, settings, strict=True)]
-    table = _runs(runs, own_pace(pace), against).assign(group=groups)
+    table = _runs(runs, own_pace(pace)).assign(group=groups)
     table["run"] = [names[each] for each in settings]
-    return Listed(table, _groups(table), _fidelity(table, pace), baseline)
+    return Listed(table, _groups(table), _fidelity(table, pace))
 
 
 def _group(by: str, run: Mapping[str, Any], name: str) -> str:
@@ -73,12 +65,12 @@ def _group(by: str, run: Mapping[str, Any], name: str) -> str:
     return f"{engine_name(run)} on {card_name(run)}" if by == "engine and card" else name
 
 
-def _runs(runs: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]) -> pd.DataFrame:
+def _runs(runs: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
     paces = pace.set_index("run_id").reindex(runs["run_id"])
     changed = runs["git_dirty"].eq(True).fillna(False)  # it may not be known whether files were changed
     compared = runs["compared"].astype(float)
     passed = runs[list(PASSED)].astype(float).sum(axis=1)
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "run_id": runs["run_id"],
             "created": runs["created"],
@@ -87,7 +79,6 @@ def _runs(runs: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]) 
             "pages/s": paces["pages_per_s"].astype(float).to_numpy(),
             "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
             "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
-            "x baseline": [speed(against.get(run_id)) for run_id in runs["run_id"]],
             "same text": (passed / compared.where(compared > 0)).to_numpy(),
             "compared": compared.to_numpy(),
             "pages": runs["pages"].astype("Int64"),
@@ -104,7 +95,6 @@ def _runs(runs: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]) 
             "busy": (runs["contended"] | runs["profiled"]).astype(bool),
         }
     )
-    return table.astype({"x baseline": float})
 
 
 def _groups(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,11 +137,6 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
     return pace.sort_values("backend", key=lambda names: names == VENDOR, kind="stable").drop_duplicates(
         "run_id"
     )
-
-
-def speed(ratio: Ratio | None) -> float | None:
-    """Times as fast as the baseline; None where the interval says neither faster, slower nor alike."""
-    return None if ratio is None or ratio.verdict == "inconclusive" else 1 / ratio.ratio
 
 
 def marks(run: Mapping[Any, Any]) -> str | None:

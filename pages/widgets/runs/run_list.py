@@ -15,7 +15,6 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.review.keys import review_key
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.record import flattened
 from pages.widgets.runs import address, selection
 from pages.widgets.runs.address import put, value
@@ -24,8 +23,6 @@ from pages.widgets.shared import sources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go
 
-BASELINE = "baseline"
-"""Tag of the run that all others are compared with, of the history like any other: everybody sees it."""
 _SHORT = 12
 """Rows of a table that is as high as they are."""
 _SIDES = 2
@@ -44,15 +41,15 @@ def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:
     groups = [name for name in value("group") if name in set(table["group"])]
     if groups:
         table = table[table["group"].isin(groups)]
-    picked = _table(table.reset_index(drop=True), found.baseline)
+    picked = _table(table.reset_index(drop=True))
     if not picked:
         return
-    _actions(history, picked, found.baseline)
+    _actions(history, picked)
     of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     selection.draw(history, of_choice, found.table)
 
 
-def _table(table: pd.DataFrame, baseline: str) -> list[str]:
+def _table(table: pd.DataFrame) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     run_ids, wanted = list(table["run_id"]), set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
@@ -75,10 +72,6 @@ def _table(table: pd.DataFrame, baseline: str) -> list[str]:
             "created": st.column_config.DatetimeColumn("created (UTC)", width=116, format="YYYY-MM-DD HH:mm"),
             "pages": number(width=48),
             "same text": number(width=70, format="percent", help="Pages identical or within tolerance."),
-            "x baseline": number(
-                width=80, format="%.2fx", help=f"Speed of its pages beside the baseline's {baseline}; above "
-                "1 it is faster. Empty where the interval says neither.",
-            ),
             **{column: number(width=64, format="localized" if column == "tokens/s" else "%.3g", help=words)
                for column, words in FIGURES.items()},
             **{column: text(width=width, pinned=column == "run") for column, width in _WIDTHS.items()},
@@ -105,7 +98,7 @@ def nothing(view: str, total: int) -> None:
 # --- what can be done -----------------------------------------------------------------------------
 
 
-def _actions(history: History, run_ids: list[str], baseline: str) -> None:
+def _actions(history: History, run_ids: list[str]) -> None:
     trash = value("view") == "Trash"
 
     def clear() -> None:
@@ -120,14 +113,6 @@ def _actions(history: History, run_ids: list[str], baseline: str) -> None:
             "Export", partial(exported, history, run_ids), "runs.zip", "application/zip", on_click="ignore",
             icon=":material/download:", key="runs export", help="A zip that imports elsewhere.",
         )  # fmt: skip
-        if len(run_ids) == 1 and not trash:
-            pinned = run_ids[0] == baseline
-            st.button(
-                "Unpin baseline" if pinned else "Pin as baseline", key="runs unpin" if pinned else "runs pin",
-                icon=":material/keep_off:" if pinned else ":material/keep:", on_click=_pin,
-                args=(history, "" if pinned else run_ids[0]),
-                help=None if pinned else "All runs are compared with it, page by page.",
-            )  # fmt: skip
         label, icon, key = ("Restore", "restore_from_trash", "runs restore")
         if not trash:
             label, icon, key = ("Move to trash", "delete", "runs trash")
@@ -186,19 +171,6 @@ def _compare(history: History, run_id: str) -> None:
     else:
         asked |= {"source": "File", "path": page.get("path")}
     go("compare", example=False, **{name: str(text or "") for name, text in asked.items()})
-
-
-def _pin(history: History, run_id: str) -> None:
-    """A callback: the tag moves to that run, or from all where it is ""."""
-    try:
-        for run in history.runs().to_dict("records"):
-            if has_value(run["tags"]) and BASELINE in run["tags"] and run["run_id"] != run_id:
-                history.tag(run["run_id"], BASELINE, on=False)
-        if run_id:
-            history.tag(run_id, BASELINE)
-    except DsocrError as error:
-        st.session_state[_FAILED] = str(error)
-    put("baseline", run_id)
 
 
 def _do(history: History, run_ids: list[str], words: str) -> None:
