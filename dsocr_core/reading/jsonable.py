@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from dataclasses import is_dataclass
+from enum import Enum
 from itertools import repeat
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from dsocr_core.base.sanitise import name_text, text_name
-from dsocr_core.models.stages import Stage
 
 R = TypeVar("R")
 _hints = functools.cache(get_type_hints)
@@ -35,14 +36,15 @@ def to_jsonable(record: Any) -> Any:
 
 def from_jsonable(kind: type[R], data: Any) -> R:
     """The record of that type that `to_jsonable` wrote. Raises TypeError or ValueError on anything else."""
-    made: R = _made(kind, data)
-    return made
+    return cast(R, _made(kind, data))
 
 
 def _made(kind: Any, value: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _one_of(parts, value)
+        for part in parts:
+            with suppress(TypeError, ValueError):
+                return _made(part, value)
     if origin is Literal and value in parts:
         return value
     if origin is tuple and isinstance(value, list):
@@ -53,22 +55,10 @@ def _made(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(value, dict):
         hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
         return kind(**{name: _made(hints.get(name, ()), item) for name, item in value.items()})  # type: ignore[operator]
-    if kind is Path and isinstance(value, str):
-        return Path(text_name(value))
-    if kind is Stage:
-        return Stage(value)
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, (Path, Enum)):
+        return Path(text_name(value)) if kind is Path else kind(value)
     if kind in (int, float) and type(value) in (int, float) and kind(value) == value:
         return kind(value)  # whole numbers beyond 64 bits are read as floats
     if type(value) is kind:
         return value
     raise TypeError(f"{str(value)[:40]!r} is no {getattr(kind, '__name__', kind)}")
-
-
-def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    errors: list[Exception] = []
-    for kind in kinds:
-        try:
-            return _made(kind, value)
-        except (TypeError, ValueError) as error:
-            errors.append(error)
-    raise errors[0]

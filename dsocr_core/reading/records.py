@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
@@ -43,9 +43,8 @@ SIDES: tuple[Side, Side] = ("a", "b")
 FinishReason = Literal["eos", "length"]
 POSTPROCESS_ERROR = "postprocess_error"
 """In a result's environment: what the published code raised after its text was there."""
-BOXES_NOT_KNOWN = "boxes_not_known"
-"""Name under which a stored environment says that a result does not know its boxes."""
 CancelToken = threading.Event
+V = TypeVar("V")
 
 
 def prompt_problem(prompt: str) -> str | None:
@@ -185,12 +184,12 @@ class OcrRequest:
     @property
     def unpublished(self) -> dict[str, Any]:
         """List what this request asks for that the published `infer` cannot do, by field."""
-        return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
+        asked = {name: getattr(self, name) for name in POLICY_FIELDS}
+        return {name: value for name, value in asked.items() if value != getattr(OcrRequest, name)}
 
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
 """Fields of a request in which other engines differ from the published code."""
-_DEFAULTS = {each.name: each.default for each in fields(OcrRequest)}
 
 
 @dataclass(frozen=True)
@@ -311,17 +310,18 @@ class OcrResult:
 
     @property
     def required_tokens(self) -> tuple[int, ...]:
-        """The new tokens, for what needs them. Raises DsocrError when the backend cannot tell them."""
-        if self.token_ids is None:
-            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its tokens")
-        return self.token_ids
+        """The new tokens. Raises DsocrError when the backend cannot tell them."""
+        return self._known("tokens", self.token_ids)
 
     @property
     def required_inputs(self) -> ModelInputs:
-        """The model's inputs, for what needs them. Raises DsocrError when the backend cannot tell them."""
-        if self.inputs is None:
-            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its inputs")
-        return self.inputs
+        """The model's inputs. Raises DsocrError when the backend cannot tell them."""
+        return self._known("inputs", self.inputs)
+
+    def _known(self, name: str, value: V | None) -> V:
+        if value is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its {name}")
+        return value
 
     @property
     def total_ms(self) -> float:
@@ -345,19 +345,10 @@ class Observer:
 
 
 def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
-    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data.
-
-    An earlier record lists the fields of its request that are unknown, and has no limit as null.
-    """
-    request, environment, top_two = {**data["request"]}, {**data["environment"]}, data.get("top_two", ())
-    if (unknown := request.pop("unknown", None)) is not None:
-        if request["max_new_tokens"] is None:
-            request["max_new_tokens"] = UNLIMITED
-        request |= dict.fromkeys(tuple(unknown))
-    known = environment.pop(BOXES_NOT_KNOWN, None) is None and data.get("boxes_known", True)
-    values = data | {"request": request, "environment": environment, "boxes_known": known, "top_two": []}
-    ids, logits = ([each for step in top_two for each in step[name]] for name in ("ids", "logits"))
-    return replace(from_jsonable(OcrResult, values), top_two=top_two_steps(ids, logits))
+    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
+    steps = data.get("top_two", ())
+    ids, logits = ([each for step in steps for each in step[name]] for name in ("ids", "logits"))
+    return replace(from_jsonable(OcrResult, data | {"top_two": []}), top_two=top_two_steps(ids, logits))
 
 
 def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:

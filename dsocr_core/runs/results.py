@@ -22,7 +22,6 @@ from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import Comparison, to_row
 from dsocr_core.reading.parity_records import Difference, ParityReport, Tolerance
 from dsocr_core.reading.records import (
-    BOXES_NOT_KNOWN,
     MAY_BE_UNKNOWN,
     SIDES,
     UNLIMITED,
@@ -50,6 +49,8 @@ Key = tuple[str, str | None]
 """(page, backend)"""
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
+BOXES_NOT_KNOWN = "boxes_not_known"
+"""Name under which a row's environment says that a result does not know its boxes."""
 NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
 

@@ -67,17 +67,6 @@ def test_what_is_not_known_is_said_to_what_needs_it() -> None:
     assert OcrRequest(Path("page.png"), max_new_tokens=UNLIMITED).required.max_new_tokens == UNLIMITED
 
 
-def test_a_record_of_earlier_form_lists_what_is_unknown_and_has_no_limit_as_null() -> None:
-    data = written(make_result())
-    data["request"] |= {"unknown": ["prompt"], "prompt": "", "max_new_tokens": None}
-    data["environment"]["boxes_not_known"] = "the text has none"
-    found = result_from_jsonable(data)
-    assert (found.request.prompt, found.request.max_new_tokens) == (None, UNLIMITED)
-    assert not found.boxes_known and "boxes_not_known" not in found.environment
-    data["request"]["unknown"] = ["max_new_tokens"]
-    assert result_from_jsonable(data).request.max_new_tokens is None
-
-
 def test_keys_depend_on_every_fact_and_not_on_their_order() -> None:
     facts = {"image": "a", "preset": "small", "max_new_tokens": None}
     assert result_key(facts) == result_key(dict(reversed(facts.items())))
