@@ -102,13 +102,14 @@ class Background(Generic[T]):
     """`work` on a thread of its own from `start` on, unless its result is `known`; a call waits for it."""
 
     def __init__(self, work: Callable[[], T], known: T | None = None) -> None:
-        self._work, self._result = work, known
+        self._work, self._result = work if known is None else None, known
         self._future: Future[T] | None = None
 
     def start(self) -> None:
-        if self._result is None and self._future is None:
+        if self._work is not None:
             threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
             self._future = threads.submit(self._work)
+            self._work = None  # it holds a page's views, in the device's memory
             threads.shutdown(wait=False)
 
     def __call__(self) -> T:
