@@ -35,7 +35,8 @@ from dsocr_core.models.taps.files import Recorder
 from dsocr_core.models.taps.hooks import key_rows
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
-from dsocr_core.trace.names import block_of, part_of, taps_of
+from dsocr_core.reading.trace_records import block_of
+from dsocr_core.trace.names import part_of, taps_of
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
 
 
@@ -135,7 +136,9 @@ class NamedOps(Ops):
         before = None if added is None else added.clone()  # it may be overwritten
         total, normed = super().add_norm(x, gain, eps, added, routed, weights, bias)
         # CLIP's first norm takes a copy of its weight in float32.
-        row = self._norms.get(gain.data_ptr(), self._row("clip.pre_norm"))
+        row = self._norms.get(gain.data_ptr())
+        if row is None:
+            row = next(row for row, tap in enumerate(self._taps) if tap.name == "clip.pre_norm")
         name = self._taps[row].name
         self.note(name, normed)
         if name != "sam.neck":
@@ -146,9 +149,6 @@ class NamedOps(Ops):
                 self.note(next(tap.name for tap in reversed(above[:-1]) if tap.acting), before)
         self._block = block_of(name)
         return total, normed
-
-    def _row(self, name: str) -> int:
-        return next((row for row, tap in enumerate(self._taps) if tap.name == name), -1)
 
     def quick_gelu(self, x: Tensor) -> Tensor:
         before = x.clone()
@@ -286,6 +286,19 @@ class TappedPrefill(FastPrefill):
         return logits
 
 
+_WRITTEN = {
+    "embed_token": (("embeddings", "_x"),),
+    "qkv_rotary": (("{}.queries", "_q"),),
+    "attention_output": (("{}.mid", "_x"),),
+    "route": (("{}.router.ids", "_expert_ids"), ("{}.router.weights", "_expert_weights")),
+    "gate_up": (("{}.shared.act", "_shared"),),
+    "dense_gate_up": (("{}.act", "_dense"),),
+    "dense_down": (("{}.out", "_x"),),
+    "mixture_down": (("{}.out", "_x"),),
+}
+"""Taps of what each kernel of a step wrote, by the step's attributes."""
+
+
 class TappedStep(DecodeStep):
     """A decode step that copies what each kernel wrote before the next one overwrites it."""
 
@@ -299,32 +312,12 @@ class TappedStep(DecodeStep):
         for kernel, launch in self.kernels():
             launch()
             layer += kernel == "qkv_rotary"
-            for name, written in self._written(kernel, layer):
-                self._copy(name, written)
-
-    def _written(self, kernel: str, layer: int) -> Iterator[tuple[str, Tensor]]:
-        name = f"decoder.layer{layer}"
-        if kernel == "embed_token":
-            yield "embeddings", self._x
-        elif kernel == "qkv_rotary":
-            yield f"{name}.queries", self._q.flatten()
-        elif kernel == "attention_output":
-            yield f"{name}.mid", self._x
-        elif kernel == "route":
-            yield f"{name}.router.ids", self._expert_ids
-            yield f"{name}.router.weights", self._expert_weights
-        elif kernel == "gate_up":
-            yield f"{name}.shared.act", self._shared
-        elif kernel == "dense_gate_up":
-            yield f"{name}.act", self._dense
-        elif kernel in ("dense_down", "mixture_down"):
-            yield f"{name}.out", self._x
-
-    def _copy(self, name: str, written: Tensor) -> None:
-        # Made in the run that compiles the kernels: while a graph is recorded nothing is allocated.
-        if name not in self._copies:
-            self._copies[name] = torch.empty_like(written)
-        self._copies[name].copy_(written)
+            for name, attribute in _WRITTEN.get(kernel, ()):
+                name, written = name.format(f"decoder.layer{layer}"), getattr(self, attribute)
+                # Made in the run that compiles the kernels: while a graph is recorded nothing is allocated.
+                if name not in self._copies:
+                    self._copies[name] = torch.empty_like(written)
+                self._copies[name].copy_(written)
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
         """Give what the last run left, one row each; `position` is that of the token it was fed."""
@@ -336,7 +329,7 @@ class TappedStep(DecodeStep):
                 yield name, ids[None]
                 yield name.replace(".ids", ".weights"), copies[name.replace(".ids", ".weights")][order][None]
             elif not name.endswith("router.weights"):
-                yield name, copy[None]
+                yield name, copy.flatten()[None]
         for layer in range(self.config.layers):
             yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, slot].flatten()[None]
             yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, slot].flatten()[None]

@@ -77,12 +77,6 @@ def in_vision(name: str) -> bool:
     return stage_of(name) in inside_prefill()
 
 
-def block_of(name: str) -> str:
-    """The block a name belongs to: `clip.block0`, `decoder.layer3`, or the name itself."""
-    found = _BLOCK.fullmatch(name)
-    return name[: found.start(3) - 1] if found else name
-
-
 def part_of(name: str) -> str:
     """The name inside its block, or the name itself."""
     found = _BLOCK.fullmatch(name)

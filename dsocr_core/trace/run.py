@@ -13,12 +13,14 @@ from dsocr_core.backends.on_device import PublishedBackend, published_backend, s
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import load_config
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.read.session import Session
-from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.result_cache import ResultCache
@@ -48,6 +50,10 @@ class TracePlan:
     only: tuple[str, ...] = ()
     out: Path | None = None
 
+    def way(self, side: Side) -> Way:
+        """The side's."""
+        return self.a if side == "a" else self.b
+
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
@@ -75,23 +81,57 @@ def trace_page(
     settings = replace(settings, attention=attention_for(settings, plan))
     device, steps = resolve_device(settings.device), plan.calls_needed
     about = {"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt}
+    _check(plan, load_config(Path(_of_side(settings, plan, "a").checkpoint.removeprefix(RANDOM_PREFIX))))
 
     def heard(side: str, calls: int) -> Callable[[int], None]:
         return lambda call: progress(side, call, calls)
 
-    with ExitStack() as exit_:
-        directory = plan.out or Path(exit_.enter_context(Temporary("trace")))
-        exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(closing(_Sides(settings, plan, vendor)))
-        sides.check(plan)
+    with ExitStack() as stack:
+        directory = plan.out or Path(stack.enter_context(Temporary("trace")))
+        stack.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
         tokens: tuple[int, ...] = ()
-        for side, way in zip(SIDES, (plan.a, plan.b), strict=True):
-            on_call = heard(f"{side.upper()} {way}", steps + 1)
+        for side in SIDES:
+            way, on_call = plan.way(side), heard(f"{side.upper()} {plan.way(side)}", steps + 1)
             task = Task(request, steps, directory / side, tokens, plan.only, on_call, cancel, about)
-            tokens = sides.trace(side, task)
+            own = _of_side(settings, plan, side)
+            if way == "vendor":
+                vendor = vendor or stack.enter_context(closing(published_backend(own)))
+                tokens = trace_vendor(vendor.vendor, task)
+            elif way == "fast":
+                require_fast_engine(str(device))
+                # It needs triton, which was just asked for.
+                from dsocr_core.trace.fast import trace_fast
+
+                tokens = trace_fast(_engine(own), task)
+            else:
+                engine = _engine(own)
+                tokens = trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
         a, b = (Dump(directory / side) for side in SIDES)
         on_call = heard("comparing", min(a.calls, b.calls))
         return compare_dumps(a, b, device, request.name, (), cancel, on_call, (plan.a, plan.b))
+
+
+def _engine(settings: Settings) -> Engine:
+    """An eager engine under a side's settings, on weights that this process shares."""
+    device = resolve_device(settings.device)
+    rotary = torch.float32 if settings.rotary == "float32" else None
+    options = EngineOptions(settings.own_attention, rotary, settings.max_pixels)
+    dtype = resolve_dtype(settings.dtype, device)
+    return EagerEngine(shared_checkpoint(settings.checkpoint, device, dtype), options)
+
+
+def _of_side(settings: Settings, plan: TracePlan, side: Side) -> Settings:
+    """The side's own settings where their backend of that side is the one that is traced."""
+    reads = settings.spec(side).kind == plan.way(side)
+    return settings.of_side(side) if reads else settings
+
+
+def _check(plan: TracePlan, config: ModelConfig) -> None:
+    """Names that are no taps, before anything is computed. Raises TraceError."""
+    names = [tap.name for tap in taps_of(config)]
+    for part in plan.only:
+        if not any(f"{name}.".startswith(f"{part}.") for name in names):
+            raise TraceError(f"--only {part}: no such block; give one like sam or clip.block0")
 
 
 def divergence_steps(
@@ -114,12 +154,9 @@ def divergence_steps(
             found = session.compare(request, cancel=cancel, on_wait=on_wait)
     if found.report is None:
         raise TraceError("; ".join(found.errors.values()))
-    return steps_to(found.report.first_divergence, plan.steps)
-
-
-def steps_to(divergence: Divergence | None, otherwise: int) -> int:
-    """Decode steps that a trace takes to reach a divergence: step n chooses token n."""
-    return otherwise if divergence is None else min(divergence.index, MOST_STEPS)
+    divergence = found.report.first_divergence
+    # Step n chooses token n.
+    return plan.steps if divergence is None else min(divergence.index, MOST_STEPS)
 
 
 def compare_directories(
@@ -150,82 +187,19 @@ def compare_dumps(
     for one in compare(a, b, device, progress):
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        name = one.row.name
-        if not only or any(name == part or name.startswith(f"{part}.") for part in only):
+        if not only or any(f"{one.row.name}.".startswith(f"{part}.") for part in only):
             found.append(one)
     first = next((one.row for one in found if one.row.differs), None)
-    causes = causes_of(found, a.about, b.about)
+    causes, steps = causes_of(found, a.about, b.about), max(0, min(a.calls, b.calls) - 1)
+    ways = ways or (str(a.about.get("backend", "a")), str(b.about.get("backend", "b")))
     only_a, only_b = unpaired(a, b)
-    steps = max(0, min(a.calls, b.calls) - 1)
     return TraceSummary(
-        page=page or str(a.about.get("page", "")),
-        a=ways[0] if ways else str(a.about.get("backend", "a")),
-        b=ways[1] if ways else str(b.about.get("backend", "b")),
-        steps=steps,
-        tensors=tuple(one.row for one in found),
-        first=first,
-        causes=causes,
-        sentence=sentence_of(first, causes, len(found), steps),
-        routers=tuple(one.changed for one in found if one.changed is not None),
-        only_a=only_a,
-        only_b=only_b,
-    )
+        page or str(a.about.get("page", "")), *ways, steps, tuple(one.row for one in found), first, causes,
+        sentence_of(first, causes, len(found), steps),
+        tuple(one.changed for one in found if one.changed is not None), only_a, only_b,
+    )  # fmt: skip
 
 
 def attention_for(settings: Settings, plan: TracePlan) -> Attention:
     """The attention that was chosen; where none was, one that the published decoder has, too."""
     return "eager" if settings.attention == "auto" and "vendor" in (plan.a, plan.b) else settings.attention
-
-
-# --- sides ----------------------------------------------------------------------------------------
-
-
-class _Sides:
-    """The engines and the worker of one trace, made when they are first needed."""
-
-    def __init__(self, settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> None:
-        self._settings, self._borrowed = settings, vendor is not None
-        self._ways: dict[Side, Way] = {"a": plan.a, "b": plan.b}
-        self._published = vendor or published_backend(self._of_side("a" if plan.a == "vendor" else "b"))
-        self._engines: dict[Side, Engine] = {}
-
-    def trace(self, side: Side, task: Task) -> tuple[int, ...]:
-        way = self._ways[side]
-        if way == "vendor":
-            return trace_vendor(self._published.vendor, task)
-        engine = self.engine(side)
-        if way != "fast":
-            return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
-        require_fast_engine(str(engine.checkpoint.model.device))
-        # It needs triton, which was just asked for.
-        from dsocr_core.trace.fast import trace_fast
-
-        return trace_fast(engine, task)
-
-    def engine(self, side: Side) -> Engine:
-        """An eager engine under the side's own settings, on weights that this process shares."""
-        if side not in self._engines:
-            settings = self._of_side(side)
-            device = resolve_device(settings.device)
-            dtype = resolve_dtype(settings.dtype, device)
-            rotary = torch.float32 if settings.rotary == "float32" else None
-            options = EngineOptions(settings.own_attention, rotary, settings.max_pixels)
-            checkpoint = shared_checkpoint(settings.checkpoint, device, dtype)
-            self._engines[side] = EagerEngine(checkpoint, options)
-        return self._engines[side]
-
-    def _of_side(self, side: Side) -> Settings:
-        """The side's own settings where their backend of that side is the one that is traced."""
-        reads = self._settings.spec(side).kind == self._ways[side]
-        return self._settings.of_side(side) if reads else self._settings
-
-    def check(self, plan: TracePlan) -> None:
-        """Names that are no taps, before anything is computed. Raises TraceError."""
-        names = [tap.name for tap in taps_of(self.engine("a").checkpoint.config)]
-        for part in plan.only:
-            if not any(f"{name}.".startswith(f"{part}.") for name in names):
-                raise TraceError(f"--only {part}: no such block; give one like sam or clip.block0")
-
-    def close(self) -> None:
-        if not self._borrowed:
-            self._published.close()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.reading.trace_records import TraceSummary
-from dsocr_core.trace.names import block_of
+from dsocr_core.reading.trace_records import TraceSummary, block_of
 from tests.support.trace_faults import FAULTS, GELUS, Fault
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,10 +20,11 @@ from dsocr_core.models.taps.files import Dump, Recorder
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.runs.history import History
+from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.runs.traces import summary_of, traces_of
 from dsocr_core.settings import Settings
 from dsocr_core.trace.names import taps_of
-from dsocr_core.trace.run import MOST_STEPS, TracePlan, attention_for, steps_to, trace_page
+from dsocr_core.trace.run import MOST_STEPS, TracePlan, attention_for, divergence_steps, trace_page
 from dsocr_core.trace.sides import Task, trace_engine
 from tests.support.trace_faults import CLIP, weight
 from tests.trace.conftest import PAGE
@@ -83,10 +85,17 @@ def test_float32_is_equal_to_the_last_bit_at_any_number_of_threads(
     assert document["differing"] == 0 and document["compared"] > 200
 
 
-def test_a_trace_goes_to_the_first_divergence_with_each_sides_own_settings() -> None:
-    divergence = Divergence(61, "g", "a", "", None, None)
-    assert (steps_to(divergence, 8), steps_to(None, 8)) == (61, 8)
-    assert steps_to(replace(divergence, index=10_000), 8) == MOST_STEPS
+@pytest.mark.parametrize(("index", "steps"), [(61, 61), (10_000, MOST_STEPS), (None, 8)])
+def test_a_trace_goes_to_the_first_divergence(
+    index: int | None, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divergence = None if index is None else Divergence(index, "g", "a", "", None, None)
+    found = SimpleNamespace(report=SimpleNamespace(first_divergence=divergence))
+    monkeypatch.setattr(ResultCache, "find", lambda *_: found)
+    assert divergence_steps(SETTINGS, SETTINGS.request(PAGE), TracePlan()) == steps
+
+
+def test_a_trace_has_each_sides_own_settings() -> None:
     chosen = replace(SETTINGS, attention="sdpa")
     assert attention_for(chosen, TracePlan("eager", "vendor")) == "sdpa"
     assert attention_for(replace(chosen, attention="auto"), TracePlan("eager", "vendor")) == "eager"
