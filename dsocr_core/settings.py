@@ -17,16 +17,20 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
     ENGINES,
-    Attention,
     BackendChoice,
     BackendSpec,
-    Dtype,
     Precision,
     Rotary,
     parse_backend,
     parse_backends,
     require,
     typed,
+)
+from dsocr_core.base.specs import (
+    Attention as Attention,
+)
+from dsocr_core.base.specs import (
+    Dtype as Dtype,
 )
 from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
@@ -272,9 +276,9 @@ class Settings:
         if spec.kind in ENGINES:
             own["engine"] = spec.kind
         if spec.kind == VENDOR:
-            worker = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
-            given = {name: value for name, value in worker.items() if value is not None}
-            own["vendor"] = replace(self.vendor, **given)
+            path, seconds = spec.interpreter, spec.timeout_s
+            path = self.vendor.interpreter if path is None else path
+            own["vendor"] = replace(self.vendor, interpreter=path, timeout_s=seconds or self.vendor.timeout_s)
         return replace(self, **own)
 
     @property
@@ -306,7 +310,7 @@ class Settings:
     @property
     def attention_note(self) -> str:
         """Why both sides of a comparison have another attention; empty when they have the same."""
-        of = {spec.kind: self.of_spec(spec) for spec in self.specs}
+        of: dict[str, Settings] = {spec.kind: self.of_spec(spec) for spec in self.specs}
         if not {"eager", VENDOR} <= of.keys():
             return ""
         own, published = of["eager"].own_attention, of[VENDOR].vendor_attention

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -44,6 +45,7 @@ def print_json(data: Any) -> None:
 OK, FAILED, BAD_USAGE, SLOWER, INCONCLUSIVE = 0, 1, 2, 3, 4
 """Exit codes: all well; a page failed or differs; bad usage; of a gate, slower and neither."""
 
+_INTERRUPTED = 130
 _VERDICT_STYLES = {"identical": "green", "within_tolerance": "yellow",
                    "not_comparable": "bright_black"}  # fmt: skip
 
@@ -128,9 +130,15 @@ def verdict_text(verdict: str) -> Text:
 
 @contextmanager
 def cancelled_by_interrupt() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets. For the main thread."""
+    """An event that Ctrl-C sets; a second one ends this process at once. For the main thread."""
     cancel = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+
+    def stop(*_: object) -> None:
+        if cancel.is_set():
+            os._exit(_INTERRUPTED)
+        cancel.set()
+
+    previous = signal.signal(signal.SIGINT, stop)
     try:
         yield cancel
     finally:

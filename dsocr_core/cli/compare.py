@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,7 @@ from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
 from dsocr_core.cli.why import check_why, explain_worst
 from dsocr_core.read.plan import RunPlan, new_run_directory
-from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.reading.records import SIDES, OcrResult, Side
 from dsocr_core.settings import Settings, history_location, settings_against
 
 log = logging.getLogger(__name__)
@@ -99,10 +100,8 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
         record_in = settings.history if chosen.save else None
         if record_in is None and (source is AGAIN or (chosen.reviewed and source is not RUNS)):
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
-        if source is RUNS:
-            found = _compare_runs(settings, chosen, location, stack, typed)
-        elif source is AGAIN:
-            found = _compare_again(settings, chosen, str(record_in), stack, typed)
+        if source in (RUNS, AGAIN):
+            found = _compare_runs(settings, chosen, location, record_in, stack, typed)
         elif source is PAGES:
             found, explain = _compare_pages(settings, chosen, record_in, typed)
         else:
@@ -116,44 +115,43 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
 
 def _source(chosen: CompareOptions) -> str:
     """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
-    names = chosen.images
+    names, problem = chosen.images, ""
     folders = [name for name in names if name.startswith(_FOLDER)]
-    if folders and (len(folders) < len(names) or len(names) != 2):
-        raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
     runs = [name for name in names if not folders and may_be_run(name)]
     outputs = [name for name in runs if is_output(name)]
+    others = [name for name in names if name not in runs]
+    source = RUNS if runs else PAGES
     if chosen.again:
         source = AGAIN
-        if names[:1] != tuple(runs[:1]) or not runs:
-            raise CompareError(
-                "compare: --again needs a run of the history, or its directory, before all files"
-            )
+        if not runs or names[0] != runs[0]:
+            problem = "--again needs a run of the history, or its directory, before all files"
     elif folders:
         source = FOLDERS
+        if len(folders) < len(names) or len(names) != 2:
+            problem = f"give two folders of texts, or pages and --b {folders[0]}"
     elif outputs and not (len(outputs) == 1 and len(runs) == len(names) == 2):  # else one is read as a run
         source = OUTPUTS
         if not len(outputs) == len(names) == 2:
             other = next((f"'{name}' is none" for name in names if name not in outputs), "")
-            raise CompareError(
-                f"compare: '{outputs[0]}' is an output of run --cluster, and "
-                f"{other or f'{len(names)} are given'}: give two of them, one and a run, or pages"
+            problem = (
+                f"'{outputs[0]}' is an output of run --cluster, and {other or f'{len(names)} are given'}: "
+                "give two of them, one and a run, or pages"
             )
     elif not names:
-        raise CompareError("compare: nothing is given: name pages, or one or two runs of the history")
-    elif runs and len(runs) < len(names):
-        file = next(name for name in names if name not in runs)
-        raise CompareError(
-            f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
-            "pages, or one or two runs of the history"
+        problem = "nothing is given: name pages, or one or two runs of the history"
+    elif runs and others:
+        problem = (
+            f"'{others[0]}' is a file or folder of pages and '{runs[0]}' is none that exists; give pages, or "
+            "one or two runs of the history"
         )
     elif len(runs) > 2:
-        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both backends, or two")
-    else:
-        source = RUNS if runs else PAGES
+        problem = f"{len(runs)} runs are given; give one that has both backends, or two"
     for option, sources in _OPTIONS_OF.items():
-        if getattr(chosen, option) and source not in sources:
-            word, use = option.replace("_", "-"), sources[0]
-            raise CompareError(f"compare: --{word} is for {use}, and {source} are given; leave it out")
+        if not problem and getattr(chosen, option) and source not in sources:
+            word = option.replace("_", "-")
+            problem = f"--{word} is for {sources[0]}, and {source} are given; leave it out"
+    if problem:
+        raise CompareError(f"compare: {problem}")
     return source
 
 
@@ -161,11 +159,7 @@ def _compare_pages(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
 ) -> tuple[Compared, Explain | None]:
     """Pages that are read, and what finds causes where that is asked for. Raises DsocrError, Cancelled."""
-    directory = Path(chosen.out or new_run_directory("compare"))
-    plan = RunPlan(
-        images=tuple(map(Path, chosen.images)), directory=directory, sides=SIDES, pages=chosen.pages,
-        recursive=chosen.recursive, together=chosen.pages_together, spans=chosen.spans, command=typed,
-    )  # fmt: skip
+    plan = chosen.plan("compare", typed, sides=SIDES, spans=chosen.spans)
     if chosen.pages_together is None:
         settings = of_this_machine(settings)
     if chosen.why:
@@ -175,48 +169,38 @@ def _compare_pages(
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    found = read(all_settings, plan, record_in, f"it is in {directory}", count=not chosen.no_count)
+    found = read(all_settings, plan, record_in, f"it is in {plan.directory}", count=not chosen.no_count)
     if not chosen.why:
         return found, None
-    from dsocr_core.page.documents import expand
-
-    limits = settings.pdf_dpi, settings.max_pixels
-    pages = expand(plan.images, chosen.pages, None, *limits, recursive=chosen.recursive)
-    pages = pages if chosen.pages_together is None else pages.together(chosen.pages_together)
-    return found, partial(explain_worst, pages=pages, settings=all_settings[0], most=chosen.why)
+    return found, partial(
+        explain_worst, pages=chosen.expanded(settings), settings=all_settings[0], most=chosen.why
+    )
 
 
 def _compare_runs(
-    settings: Settings, chosen: CompareOptions, location: str, stack: ExitStack, typed: str
-) -> Compared:
-    if not chosen.why:
+    settings: Settings, chosen: CompareOptions, location: str, record_in: str | None, stack: ExitStack,
+    typed: str,
+) -> Compared:  # fmt: skip
+    """Compare recorded runs; `--again` reads the pages of one again as A. Raises DsocrError, Cancelled."""
+    if not (chosen.why or chosen.again):
         return compare_runs(chosen, location, chosen.images)
-    of_a = location_and_id(chosen.images[0], location, stack)
-    recorded = recorded_run(*of_a, chosen.backend_a, (), settings, typed)
-    check_why(recorded.settings)
-    explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
-    return compare_runs(chosen, location, chosen.images, explain)
-
-
-def _compare_again(
-    settings: Settings, chosen: CompareOptions, record_in: str, stack: ExitStack, typed: str
-) -> Compared:
-    """Read a recorded run's pages again as A; what the run has is B. Raises DsocrError, Cancelled."""
     run, *images = chosen.images
-    location = history_location(settings)
-    of_b = location_and_id(run, location, stack)
-    recorded = recorded_run(*of_b, chosen.backend_b, images, settings, typed)
+    backend, images = (chosen.backend_b, images) if chosen.again else (chosen.backend_a, [])
+    recorded = recorded_run(*location_and_id(run, location, stack), backend, images, settings, typed)
+    explain = None
     if chosen.why:
         check_why(recorded.settings)
+        explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
+    if not chosen.again:
+        return compare_runs(chosen, location, chosen.images, explain)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
     found = read([recorded.settings], plan, record_in, f"it is in {directory}", count=not chosen.no_count)
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
-    made = Path(history_location(replace(settings, history=record_in)), "runs", found.runs[0])
-    explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
+    made = Path(history_location(replace(settings, history=str(record_in))), "runs", found.runs[0])
     pair = replace(chosen, backend_b=recorded.backend)
-    compared = compare_runs(pair, location, (str(made), run), explain if chosen.why else None)
+    compared = compare_runs(pair, location, (str(made), run), explain)
     return replace(compared, lines=[*compared.lines, *found.lines], recorded=found.recorded)
 
 
@@ -231,26 +215,25 @@ def _compare_folders(
     from dsocr_core.runs.record import Recording
     from dsocr_core.runs.texts import Prediction, without_suffix
 
-    settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
-    texts: dict[Side, dict[str, list[Prediction]]] = {side: {} for side in SIDES}
+    settings = replace(settings, a=chosen.images[0], b=chosen.images[1], history=record_in or "")
+    texts: dict[str, dict[Side, list[Prediction]]] = defaultdict(lambda: {side: [] for side in SIDES})
     for side, folder in zip(SIDES, chosen.images, strict=True):
         for each in read_texts(folder.removeprefix(_FOLDER)).predictions:
-            texts[side].setdefault(without_suffix(each.name), []).append(each)
+            texts[without_suffix(each.name)][side].append(each)
     report = report_of(settings.side_names, chosen.spans)
-    recorder = Recording(replace(settings, history=record_in or ""), typed)
+    recorder = Recording(settings, typed)
     with recorder if record_in is not None else nullcontext():
-        for name in sorted({*texts["a"], *texts["b"]}, key=natural_key):
-            request = settings.request(Path(name), name)
-            results, errors = {}, {}
-            for side, found in texts.items():
-                if len(of_name := found.get(name, [])) == 1:
+        for name in sorted(texts, key=natural_key):
+            request, errors = settings.request(Path(name), name), dict[Side, str]()
+            results: dict[Side, OcrResult] = {}
+            for side, of_name in texts[name].items():
+                if len(of_name) == 1:
                     source = {"folder": name_text(of_name[0].file)}
                     results[side] = text_result(settings.backend(side), request, (0, 0), of_name[0], source)
                 else:
                     errors[side] = f"has {len(of_name) or 'no'} text{'s' * bool(of_name)} of that name"
-            comparison = Comparison(
-                request, results.get("a"), results.get("b"), errors, tolerance=settings.tolerance
-            )
+            a, b = (results.get(side) for side in SIDES)
+            comparison = Comparison(request, a, b, errors, tolerance=settings.tolerance)
             report.take(name, [comparison])
             if record_in is not None:
                 recorder.add(name, comparison)

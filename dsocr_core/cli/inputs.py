@@ -28,12 +28,8 @@ def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> i
     """Print tiles, counts of tokens and hashes of the views; no weights are needed. Raises DsocrError."""
     family_of(*read_config(Path(settings.checkpoint.removeprefix(_RANDOM))))  # says what is missing
     encode = _encoder(settings.checkpoint)
-    from dsocr_core.page.documents import expand
-
-    limits = settings.pdf_dpi, settings.max_pixels
-    found = expand(map(Path, chosen.images), chosen.pages, None, *limits, recursive=chosen.recursive)
+    found = chosen.expanded(settings)
     if chosen.pages_together is not None:
-        found = found.together(chosen.pages_together)
         for index in range(len(found)):  # what cannot be read together is refused before anything is drawn
             settings.request(Path(), more=(Path(),) * (len(found.names(index)) - 1))
     rows = [_row(settings, found, index, encode) for index in range(len(found))]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console, RenderableType
 
-from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole
+from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
 from dsocr_core.cli.frames import print_answer
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 LOCAL = "local"
 READER_MODULE = "dsocr_core.cluster.reader_process"
 """Module that the reader processes run."""
-_INTERRUPTED = 130
 SHOWN = 20
 """Pages of two outputs that people are shown; `--json` and the files have more."""
 _MOST_PROCESSES = 32
@@ -62,30 +59,29 @@ class ClusterOptions:
     page_limit: float = 300.0
     page_memory: float | None = None
 
-
-def _check(chosen: RunOptions, of: ClusterOptions) -> None:
-    """Raises SettingsError for options that do not go with a cluster, DsocrError without its packages."""
-    local = chosen.cluster == LOCAL
-    if missing := [name for name in ("distributed", "psutil") if find_spec(name) is None]:
-        raise DsocrError(f"a cluster needs {' and '.join(missing)}: pip install -r requirements-cluster.txt")
-    problems = {
-        f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786": not local
-        and "://" not in str(chosen.cluster),
-        "--workers is for --cluster local: a scheduler knows its own": of.workers and not local,
-        "--cluster needs --out: a directory that all workers see, or a URL": not chosen.out,
-        "--pages is for one process: give --cluster a manifest of the files to read": chosen.pages,
-        "--pages-together is for one process: leave --cluster out": chosen.pages_together,
-        f"--redo is '{of.redo}': give failed": of.redo not in (None, "failed"),
-        f"--fallback-percent is {of.fallback_percent:g}: give 0 to 100": of.fallback_percent > 100,
-    }
-    for words, found in problems.items():
-        if found:
-            raise SettingsError(words)
+    def check(self, chosen: RunOptions) -> None:
+        """Raises SettingsError for options that do not go together, DsocrError without Dask's packages."""
+        if missing := [name for name in ("distributed", "psutil") if find_spec(name) is None]:
+            needs = " and ".join(missing)
+            raise DsocrError(f"a cluster needs {needs}: pip install -r requirements-cluster.txt")
+        local, share = chosen.cluster == LOCAL, self.fallback_percent
+        for problem, words in (
+            (not local and "://" not in str(chosen.cluster),
+             f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"),
+            (self.workers and not local, "--workers is for --cluster local: a scheduler knows its own"),
+            (not chosen.out, "--cluster needs --out: a directory that all workers see, or a URL"),
+            (chosen.pages, "--pages is for one process: give --cluster a manifest of the files to read"),
+            (chosen.pages_together, "--pages-together is for one process: leave --cluster out"),
+            (self.redo not in (None, "failed"), f"--redo is '{self.redo}': give failed"),
+            (share > 100, f"--fallback-percent is {share:g}: give 0 to 100"),
+        ):  # fmt: skip
+            if problem:
+                raise SettingsError(words)
 
 
 def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Console, typed: str) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
-    _check(chosen, of)
+    of.check(chosen)
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.reader import WorkerJob
@@ -105,7 +101,7 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
     goes_on, ended = output.begin(job), None
     with (
         ClusterProgress(SafeConsole(stderr=True)) as progress,
-        stopped_by_interrupt() as cancel,
+        cancelled_by_interrupt() as cancel,
         _workers(str(chosen.cluster), of, settings.device) as (client, memory_gib),
     ):
         progress.say(f"cluster {client.scheduler.address}")
@@ -150,26 +146,9 @@ def _workers(cluster: str, of: ClusterOptions, device: str) -> Iterator[tuple[Cl
         yield client, of.page_memory or 0.9 * psutil.virtual_memory().total / 2**30 / len(each)
 
 
-def absolute(given: str) -> str:
+def absolute(name: str) -> str:
     """Workers may have been started in another folder."""
-    return given if "://" in given else str(Path(given).absolute())
-
-
-@contextlib.contextmanager
-def stopped_by_interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one ends this process at once."""
-    cancel = threading.Event()
-
-    def stop(*_: object) -> None:
-        if cancel.is_set():
-            os._exit(_INTERRUPTED)
-        cancel.set()
-
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
-        yield cancel
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    return name if "://" in name else str(Path(name).absolute())
 
 
 def print_status(directory: str, json: bool, console: Console) -> int:
@@ -198,36 +177,35 @@ def compare_outputs(
     from dsocr_core.cluster.output import Output
 
     output_a, output_b = (Output(absolute(name)) for name in chosen.images)
-    out = absolute(chosen.out) if chosen.out else None
     differing = compare.settings_that_differ(output_a, output_b)
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     # Ctrl-C is for the command, and a terminal sends it to all.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, signal.signal, ignore)
     status = SafeConsole(stderr=True).status("comparing")
-    with stopped_by_interrupt() as cancel, pool as executor, status:
+    with cancelled_by_interrupt() as cancel, pool as executor, status:
 
         def show(so_far: ComparedOutputs) -> None:
             status.update(f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity")
 
-        into = f"{out}/{compare.FILES}" if out else None
+        into = f"{absolute(chosen.out)}/{compare.FILES}" if chosen.out else None
         compared = compare.compare_outputs(
             output_a, output_b, settings.tolerance, executor, into, show, cancel
         )
     run_id = None
     if record_in is not None:
         a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
-        both = replace(
-            a, a=a.a or a.engine, b=b.a or b.engine, history=record_in, tolerance=settings.tolerance
-        )
+        a = replace(a, history=record_in, tolerance=settings.tolerance)
+        both = replace(a, a=a.a or a.engine, b=b.a or b.engine)
         run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
-    recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
     report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
-    return Compared(report, [run_id] if run_id else [], [f"written to {out}"] if out else [], recorded)
+    recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
+    lines = [f"written to {chosen.out}"] if chosen.out else []
+    return Compared(report, [run_id] if run_id else [], lines, recorded)
 
 
 def _listed(
-    compared: ComparedOutputs, differing: Sequence[str], names: Sequence[str], run_id: str | None
+    compared: ComparedOutputs, differing: list[str], names: tuple[str, ...], run_id: str | None
 ) -> Listed:
     """Outcome of two outputs, as it is printed."""
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
@@ -237,7 +215,7 @@ def _listed(
         "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
         "character_error_rate": compared.error_rate,
         "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
-        "settings_that_differ": list(differing),
+        "settings_that_differ": differing,
         "run_id": run_id,
     }  # fmt: skip
     table = PageTable("Page", *PARITY_COLUMNS, words="Why")
@@ -247,10 +225,12 @@ def _listed(
     shown: list[RenderableType] = [table, PARITY_WORDS] if compared.worst else []
     if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
         shown.append(f"... and {more:,} more pages that are not identical, none of them worse")
-    shown.append(f"A: {names[0]}   B, the reference: {names[1]}")
-    shown += [f"settings differ: {words}" for words in differing]
     counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-    shown.append(f"{compared.pages:,} pages: {', '.join(counts)}")
+    shown += [
+        f"A: {names[0]}   B, the reference: {names[1]}",
+        *(f"settings differ: {words}" for words in differing),
+        f"{compared.pages:,} pages: {', '.join(counts)}",
+    ]
     if compared.tokens_known:
         shown.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
     if compared.error_rate is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -16,10 +17,11 @@ from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interr
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli.why import shown
-from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from dsocr_core.page.documents import Pages
     from dsocr_core.read.report import Report
     from dsocr_core.trace.why.run import Answer
 
@@ -45,6 +47,22 @@ class PageOptions:
     save: bool = False
     json: bool = False
     no_count: bool = False
+
+    def plan(self, command: str, typed: str, resume: str | None = None, **more: Any) -> RunPlan:
+        """Plan of reading these pages into `out`, else a new directory of that command."""
+        return RunPlan(
+            images=tuple(map(Path, self.images)), pages=self.pages, recursive=self.recursive, command=typed,
+            directory=Path(resume or self.out or new_run_directory(command)), resume=resume is not None,
+            together=self.pages_together, **more,
+        )  # fmt: skip
+
+    def expanded(self, settings: Settings) -> Pages:
+        """The pages themselves. Raises DsocrError."""
+        from dsocr_core.page.documents import expand
+
+        limits = settings.pdf_dpi, settings.max_pixels
+        found = expand(map(Path, self.images), self.pages, None, *limits, recursive=self.recursive)
+        return found if self.pages_together is None else found.together(self.pages_together)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rich.console import Console
 
@@ -12,7 +11,6 @@ from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.inputs import print_inputs
 from dsocr_core.cli.read import PageOptions, read
-from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -76,12 +74,7 @@ def run(
     settings = replace(settings, a=chosen.backend)
     if chosen.inputs:
         return print_inputs(chosen, of_this_machine(settings), console)
-    directory = Path(chosen.resume or chosen.out or new_run_directory("run"))
-    plan = RunPlan(
-        images=tuple(map(Path, chosen.images)), directory=directory, pages=chosen.pages,
-        recursive=chosen.recursive, resume=chosen.resume is not None, batch=chosen.batch,
-        together=chosen.pages_together, command=typed,
-    )  # fmt: skip
+    plan = chosen.plan("run", typed, chosen.resume, batch=chosen.batch)
     kind = settings.spec("a").kind
     if plan.batch is not None and plan.batch > 1 and kind != "fast":
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
@@ -91,6 +84,6 @@ def run(
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
     record_in = settings.history if chosen.save else None
-    goes_on, timed = f"go on with --resume {directory}", not chosen.nvtx_only
+    goes_on, timed = f"go on with --resume {plan.directory}", not chosen.nvtx_only
     found = read([settings], plan, record_in, goes_on, timed, count=not chosen.no_count)
     return found.print(chosen.json, console)
