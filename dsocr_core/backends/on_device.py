@@ -29,7 +29,7 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.devices import Gpu, current
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.weights import weight_bytes
-from dsocr_core.reading.fingerprints import shared_fingerprint
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import DRAFT_OF_A, Settings
@@ -304,7 +304,7 @@ def published_backend(settings: Settings, opening: Opening | None = None) -> Pub
 
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     """A loaded checkpoint, shared by all of this process while its files stay; the last two are kept."""
-    return _loaded(source, shared_fingerprint(source), device, dtype)
+    return _loaded(source, checkpoint_fingerprint(source), device, dtype)
 
 
 @functools.lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from dsocr_core.base.formatting import share
 from dsocr_core.cli.frames import print_answer
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened, steps_shown
+from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
     ]
     if summary.first is None:
         return shown
-    steps = steps_shown(summary.steps)[1:]
+    spread = {1, *(round(summary.steps * fifth / 5) for fifth in range(1, 6))}
+    steps = sorted(step for step in spread if 0 < step <= summary.steps)
     title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
     table = Table("block", title=title, title_justify="left", pad_edge=False)
     for column in ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps)):

@@ -130,7 +130,6 @@ class RunWriter:
             stack.callback(self._end)
             for run in (self.run, *self._histories):
                 stack.enter_context(run)
-            self._export.clear(self._sides.names)
             yield self
 
     def done(self) -> set[tuple[BackendName, str, str]]:

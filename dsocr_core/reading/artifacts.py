@@ -10,7 +10,6 @@ from __future__ import annotations
 import colorsys
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,18 +35,6 @@ BACKENDS = "backends"
 """Folder of the files of a backend that is neither the first nor the vendor."""
 
 
-class ArtifactError(DsocrError):
-    """Results could not be written; names the path and the cause."""
-
-
-def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
-    """Name the folder of a backend's files: `vendor/`, the top for the first one, else `backends/NAME/`."""
-    if backend == VENDOR:
-        return VENDOR
-    at_top = backend == first or (first is None and backend in ("eager", "fast"))
-    return "" if at_top else f"{BACKENDS}/{backend}"
-
-
 def page_key(image: Path) -> str:
     """Name of a page's folder: MD5 of the resolved image path as UTF-8."""
     return folder_key(str(image.resolve()))
@@ -61,7 +48,7 @@ def folder_key(path: str) -> str:
 class Export:
     """The form of llm-perf-opt beside a run: a page's folder when it was read, all lines at the run's end.
 
-    Raises ArtifactError where it cannot write.
+    Raises DsocrError where it cannot write.
     """
 
     def __init__(self, directory: Path, first: BackendName) -> None:
@@ -70,24 +57,15 @@ class Export:
 
     def add(self, result: OcrResult, pages: Sequence[Image.Image]) -> None:
         """Write one result on its RGB pages."""
-        folder = self.folder(result.backend, result.request.image)
-        with _writing(folder):
-            write_page(result, pages, folder)
+        with self._writing():
+            write_page(result, pages, self.folder(result.backend, result.request.image))
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> None:
         """Write why a backend could not read a page."""
         info = failure(backend, source, image, error)
         info["source_image"] = info.pop("image")
-        folder = self.folder(backend, image or Path(source))
-        with _writing(folder), _appearing(folder) as temporary:
+        with self._writing(), _appearing(self.folder(backend, image or Path(source))) as temporary:
             (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
-
-    def clear(self, backends: Iterable[BackendName]) -> None:
-        """Remove what a writer that was killed left half written."""
-        with _writing(self.directory):
-            for backend in backends:
-                for half in (self._root(backend) / "viz").glob(".part-*"):
-                    shutil.rmtree(half)
 
     def folder(self, backend: BackendName, image: Path) -> Path:
         """Name the folder of a page's files."""
@@ -96,7 +74,7 @@ class Export:
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write every `predictions.jsonl` anew."""
         files: dict[Path, IO[bytes]] = {}
-        with _writing(self.directory), ExitStack() as stack:
+        with self._writing(), ExitStack() as stack:
             for line in lines:
                 root = self._root(line["backend"])
                 if root not in files:
@@ -108,26 +86,30 @@ class Export:
                 (root / f".part-{PREDICTIONS}").replace(root / PREDICTIONS)
 
     def _root(self, backend: BackendName) -> Path:
-        return self.directory / backend_folder(backend, self._first)
+        if backend == VENDOR:
+            return self.directory / VENDOR
+        return self.directory if backend == self._first else self.directory / BACKENDS / backend
 
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        cause = error.strerror or " ".join(str(error).split())
-        raise ArtifactError(
-            f"{folder}: results could not be written ({cause}); make room or give another directory"
-        ) from error
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            cause = error.strerror or " ".join(str(error).split())
+            raise DsocrError(
+                f"{self.directory}: results could not be written ({cause}); make room or give another directory"
+            ) from error
 
 
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which replaces `folder` when the block ends well."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".part-{secrets.token_hex(8)}")
-    temporary.mkdir()
+    """A folder to write into, which replaces `folder` when the block ends well.
+
+    It has one name, so that what a killed process left half written goes when the page is written again.
+    """
+    temporary = folder.with_name(f".part-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
         yield temporary
         shutil.rmtree(folder, ignore_errors=True)
@@ -142,48 +124,42 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
 
     Pages of one prompt have a picture with boxes each, and crops under names of their own, as published.
     """
-    form = result.request.form
+    form, images = result.request.form, result.request.images
+    several, boxes = form.pages is not None, []
     with _appearing(folder) as temporary:
         (temporary / "images").mkdir()
         for number, page in enumerate(pages):
-            boxes = [box for box in result.boxes if box.page == number]
-            draw_boxes(page, boxes).save(temporary / result_image(form, number), quality=92)
+            own = [box for box in result.boxes if box.page == number]
+            draw_boxes(page, own).save(temporary / result_image(form, number), quality=92)
             spans = [span for span in result.blocks if span.page == number]
-            prefix = "" if form.pages is None else page_prefix(number)
+            prefix = page_prefix(number) if several else ""
             for crop, area in crops(spans, *page.size).items():
                 page.crop(area).save(temporary / "images" / f"{prefix}{crop}.jpg", quality=95)
+        for box in result.boxes:
+            corners = {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
+            page_of = {"page": box.page} if several else {}
+            boxes.append({**corners, "text": box.text, "label": box.label, **page_of})
+        files = [
+            {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
+            for number, image in enumerate(images)
+        ]
+        info = {
+            **files[0],
+            "result_mmd": RESULT_NAMES[form.markup],
+            "text_raw": result.text_raw,
+            "text_clean": clean_text(result.text_raw),
+            "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
+            "boxes": boxes,
+            **({"pages": files, "notes": result.notes} if several else {}),
+        }
         markdown = result_mmd(result.text_raw, form, result.blocks)
         (temporary / RESULT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
-        (temporary / INFO).write_bytes(json_bytes(_info(result), indent=1) + b"\n")
+        (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
 
 
 def result_image(form: Form, number: int) -> str:
     """Name of a page's picture with its boxes."""
     return RESULT_IMAGE if form.pages is None else RESULT_IMAGE.replace(".", f"_{number}.")
-
-
-def _info(result: OcrResult) -> dict[str, Any]:
-    form, images = result.request.form, result.request.images
-    several = form.pages is not None
-    pages = [
-        {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
-        for number, image in enumerate(images)
-    ]
-    boxes = [
-        {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
-        | {"text": box.text, "label": box.label}
-        | ({"page": box.page} if several else {})
-        for box in result.boxes
-    ]
-    return {
-        **pages[0],
-        "result_mmd": RESULT_NAMES[form.markup],
-        "text_raw": result.text_raw,
-        "text_clean": clean_text(result.text_raw),
-        "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
-        "boxes": boxes,
-        **({"pages": pages, "notes": result.notes} if several else {}),
-    }
 
 
 def failure(backend: BackendName, source: str, image: Path | None, error: str) -> dict[str, Any]:

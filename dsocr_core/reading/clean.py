@@ -12,8 +12,8 @@ import io
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -35,8 +35,7 @@ _FOREIGN = (
 """Errors that Pillow raises on a header that is none."""
 
 
-@dataclass(frozen=True)
-class CleanPage:
+class CleanPage(NamedTuple):
     """A page's picture as it is written to `path` of a run."""
 
     path: str

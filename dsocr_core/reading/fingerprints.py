@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
@@ -35,10 +36,9 @@ def read_file(path: Path) -> PageFile:
 
 def page_file(path: Path) -> PageFile | None:
     """Read what a page's file holds; None where it is gone by now."""
-    try:
+    with suppress(DsocrError):
         return read_file(path)
-    except DsocrError:
-        return None
+    return None
 
 
 def file_of(request: OcrRequest) -> PageFile | None:
@@ -57,41 +57,28 @@ def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
 
 
 def checkpoint_fingerprint(source: str) -> str:
-    """Make what tells one checkpoint from another.
+    """Make what tells one checkpoint from another; made once a process for as long as no file of it changes.
 
     Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
     small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code
     that lies beside the weights is part of it: it decides what the vendor's backend reads.
     """
-    if not Path(source).is_dir():
+    folder, suffixes = Path(source), (".json", ".py", ".safetensors")
+    if not folder.is_dir():
         return source
-    digest, files = hashlib.sha256(), _deciding_files(source)
-    small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
-    for path in files:
-        digest.update(path.name.encode())
-        if small or path.suffix != ".safetensors":
-            digest.update(path.read_bytes())
-        else:
-            stat = path.stat()
-            digest.update(f"{stat.st_size}:{stat.st_mtime_ns}".encode())
-    return digest.hexdigest()[:32]
-
-
-def _deciding_files(source: str) -> list[Path]:
-    suffixes = (".json", ".py", ".safetensors")
-    return sorted(path for path in Path(source).iterdir() if path.suffix in suffixes and path.is_file())
-
-
-def shared_fingerprint(source: str) -> str:
-    """`checkpoint_fingerprint`, made once a process for as long as no file of it changes."""
-    files = _deciding_files(source) if Path(source).is_dir() else []
-    stats = [(path.name, path.stat()) for path in files]
-    return _fingerprint(source, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))
+    files = sorted(path for path in folder.iterdir() if path.suffix in suffixes and path.is_file())
+    stats = [(path, path.stat()) for path in files]
+    return _fingerprint(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
 
 
 @functools.lru_cache(maxsize=8)
-def _fingerprint(source: str, files: tuple[tuple[str, int, int], ...]) -> str:
-    return checkpoint_fingerprint(source)
+def _fingerprint(files: tuple[tuple[Path, int, int], ...]) -> str:
+    digest, small = hashlib.sha256(), sum(size for _, size, _ in files) <= _CONTENT_HASH_BYTES
+    for path, size, changed in files:
+        digest.update(path.name.encode())
+        whole = small or path.suffix != ".safetensors"
+        digest.update(path.read_bytes() if whole else f"{size}:{changed}".encode())
+    return digest.hexdigest()[:32]
 
 
 _DECIDING = (

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dsocr_core.reading.parity_records import Divergence, Margins, ParityReport
+from dsocr_core.reading.parity_records import Margins, ParityReport
 from dsocr_core.reading.records import OcrResult, TopTwo
 
 TIE_ULPS = 4.0
@@ -62,15 +62,6 @@ def margins_at(a: OcrResult, b: OcrResult, index: int) -> Margins | None:
     return margins(top_a, top_b, (dtype_a, dtype_b))
 
 
-def divergence_words(divergence: Divergence, tokens: int) -> str:
-    """Say what is recorded of a divergence's cause, in one clause; `tokens` are those of the shorter side."""
-    if divergence.margins is not None:
-        return divergence.margins.words
-    return (
-        "one side had ended there" if divergence.index >= tokens else "the two best logits are not recorded"
-    )
-
-
 # --- the ties of a run ----------------------------------------------------------------------------
 
 FEWEST_TIES = 2
@@ -86,6 +77,14 @@ class Ties:
     ties: int = 0  # those of the divergences that rounding alone can explain
     other_settings: int = 0
     """Divergences that settings explain, which differ or reproduced them: no tie is counted there."""
+
+    @classmethod
+    def of(cls, reports: Iterable[ParityReport | None]) -> Ties:
+        """The counts of a run's pages."""
+        counted = cls()
+        for report in reports:
+            counted.add(report)
+        return counted
 
     def add(self, report: ParityReport | None) -> None:
         """Count a page; None is a page that was not compared."""
@@ -104,9 +103,8 @@ class Ties:
         """Say what this many ties mean, in words; None below `FEWEST_TIES`."""
         if self.ties < FEWEST_TIES:
             return None
-        which = "All" if self.ties == self.divergences else f"{self.ties} of"
         return (
-            f"{which} {self.divergences} divergences (on {self.pages} pages) are ties. That many are a "
+            f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties. That many are a "
             f"finding: a tie explains one divergence, not {self.ties}, and a systematic rounding difference "
             "looks exactly like this. Search for the first stage whose output differs."
         )
@@ -114,11 +112,3 @@ class Ties:
     def document(self) -> dict[str, Any]:
         """JSON-ready values: the counts and the finding, null where there is none."""
         return asdict(self) | {"finding": self.finding}
-
-
-def count_ties(reports: Iterable[ParityReport | None]) -> Ties:
-    """The ties of a run's pages."""
-    counted = Ties()
-    for report in reports:
-        counted.add(report)
-    return counted

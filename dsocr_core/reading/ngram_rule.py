@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dsocr_core.reading.records import NgramPolicy
 
@@ -52,12 +52,8 @@ class NgramRule:
 
 def forbidden_steps(policy: NgramPolicy | int, tokens: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the new tokens that a policy would not have let through, had it been asked."""
-    rule, found = NgramRule(policy), []
-    for step, token in enumerate(tokens):
-        if token in rule.banned():
-            found.append(step)
-        rule.push(token)
-    return tuple(found)
+    banned = _banned_before(policy, tokens)
+    return tuple(step for step, (token, sets) in enumerate(zip(tokens, banned, strict=True)) if token in sets)
 
 
 def same_choices(
@@ -67,10 +63,14 @@ def same_choices(
 
     Then decoding under either writes these tokens, whatever the logits: nothing has to be run to see it.
     """
-    rules = NgramRule(a, prompt_ids), NgramRule(b, prompt_ids)
+    both = (_banned_before(policy, tokens, prompt_ids) for policy in (a, b))
+    return all(of_a == of_b for of_a, of_b in zip(*both, strict=True))
+
+
+def _banned_before(
+    policy: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
+) -> Iterator[set[int]]:
+    rule = NgramRule(policy, prompt_ids)
     for token in tokens:
-        if rules[0].banned() != rules[1].banned():
-            return False
-        for rule in rules:
-            rule.push(token)
-    return True
+        yield rule.banned()
+        rule.push(token)

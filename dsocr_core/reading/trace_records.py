@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from dsocr_core.reading.jsonable import to_jsonable
 
 CauseKind = Literal[
     "rounding", "weights", "mask_or_positions", "resize", "router_tie", "inputs", "other_operation"
@@ -32,11 +34,6 @@ class TensorDifference:
     @property
     def differs(self) -> bool:
         return self.differing_share > 0
-
-    def document(self) -> dict[str, Any]:
-        """As `trace --json` names the first difference."""
-        names = ("name", "call", "differing_share", "max_ulp", "relative_to_std")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -89,20 +86,18 @@ class TraceSummary:
 
     def document(self) -> dict[str, Any]:
         """Make what `trace --json` prints."""
+        names, first = ("name", "call", "differing_share", "max_ulp", "relative_to_std"), self.first
         return {
-            "equal": self.equal,
-            "compared": self.compared,
-            "differing": self.differing,
-            "first": None if self.first is None else self.first.document(),
-            "causes": [asdict(cause) for cause in self.causes],
-        }
+            "equal": self.equal, "compared": self.compared, "differing": self.differing,
+            "first": first and {name: getattr(first, name) for name in names},
+            "causes": to_jsonable(self.causes),
+        }  # fmt: skip
 
 
 # --- the error that each block takes and gives, step by step --------------------------------------
 
 _BLOCK = re.compile(r"(\w+\.(?:block|layer)\d+)\.(.+)")
 _BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
-_MOST_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -156,11 +151,3 @@ def shortened(names: Sequence[str], most: int = 12) -> str:
     short = dict.fromkeys(_BLOCK_NUMBER.sub("", name) for name in names)
     more = f" and {len(short) - most} more" if len(short) > most else ""
     return ", ".join(list(short)[:most]) + more
-
-
-def steps_shown(steps: int) -> list[int]:
-    """Calls to show of so many decode steps: the prefill, the first, the last and some between."""
-    if steps < _MOST_STEPS:
-        return list(range(steps + 1))
-    between = [round(steps * number / (_MOST_STEPS - 1)) for number in range(1, _MOST_STEPS)]
-    return list(dict.fromkeys([0, 1, *between]))

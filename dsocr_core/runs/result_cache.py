@@ -22,7 +22,7 @@ from dsocr_core.base.bounded_json import read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.models.family import FIRST
-from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version, required_files, result_key
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.runs.record import RunRecord, read_document
@@ -99,7 +99,7 @@ class ResultCache:
     @functools.cached_property
     def checkpoint(self) -> str:
         """The checkpoint's fingerprint as it is asked for first: what a backend has loaded stays that."""
-        return shared_fingerprint(self.settings.checkpoint)
+        return checkpoint_fingerprint(self.settings.checkpoint)
 
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what an earlier run gave for the same checkpoint, image and settings, if all sides have it."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.margins import TIE_ULPS, count_ties, margins, ulp
+from dsocr_core.reading.margins import TIE_ULPS, Ties, margins, ulp
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport, reproduced
 from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo, top_two_steps
@@ -174,7 +174,7 @@ def page_of(kind: str) -> ParityReport:
         ("equal tie", (2, 1, 1), None),
         ("tie unknown", (1, 1, 1), None),
         ("bug bug tie plain ended", (5, 5, 1), None),
-        ("tie equal tie", (3, 2, 2), "All 2 divergences (on 3 pages) are ties"),
+        ("tie equal tie", (3, 2, 2), "2 of 2 divergences (on 3 pages) are ties"),
         ("tie tie tie bug", (4, 4, 3), "3 of 4 divergences (on 4 pages) are ties"),
         ("tie tie plain", (3, 3, 2), "2 of 3 divergences (on 3 pages) are ties"),
         ("tie reproduced reproduced", (3, 3, 1), None),
@@ -183,7 +183,7 @@ def page_of(kind: str) -> ParityReport:
 def test_many_ties_are_a_finding_and_one_is_not(
     kinds: str, counts: tuple[int, int, int], finding: str | None
 ) -> None:
-    ties = count_ties([None, *map(page_of, kinds.split())])
+    ties = Ties.of([None, *map(page_of, kinds.split())])
     assert (ties.pages, ties.divergences, ties.ties) == counts
     assert (ties.finding is None) == (finding is None)
     assert (ties.finding or "").startswith(f"{finding}. That many are a finding" if finding else "")

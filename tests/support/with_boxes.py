@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from dsocr_core.reading.artifacts import backend_folder, page_key, write_page
+from dsocr_core.reading.artifacts import Export
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
@@ -13,6 +13,4 @@ from dsocr_core.runs.run_directory import RunDirectory
 def add_with_boxes(run: RunDirectory, page: str, result: OcrResult, picture: Image.Image) -> None:
     """A result, and its page's folder under `viz/`."""
     run.add(PageResults(page, results=[result]))
-    folder = run.directory / backend_folder(result.backend) / "viz" / page_key(result.request.image)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    write_page(result, [picture], folder)
+    Export(run.directory, "eager").add(result, [picture])

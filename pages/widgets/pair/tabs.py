@@ -13,7 +13,6 @@ from dsocr_core.base.formatting import NOT_RECORDED, duration, plural
 from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import input_lines
-from dsocr_core.reading.margins import divergence_words
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Divergence, InputLine
 from dsocr_core.reading.records import SIDES, OcrResult
 from dsocr_core.runs.labels import in_order
@@ -144,10 +143,13 @@ def _divergence(shown: PairView, divergence: Divergence) -> None:
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"box {(divergence.box_a or 0) + 1} of A"
     of = " and ".join(f"{count:,}" for count in counts)
-    st.caption(
-        f"First different token: {divergence.index:,} of {of} ({where}); "
-        f"{divergence_words(divergence, min(counts))}. Text before it:"
+    why = (
+        "one side had ended there"
+        if divergence.index >= min(counts)
+        else "the two best logits are not recorded"
     )
+    why = divergence.margins.words if divergence.margins else why
+    st.caption(f"First different token: {divergence.index:,} of {of} ({where}); {why}. Text before it:")
     st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
     if divergence.margins is not None:
         table.draw(candidates(divergence, shown.results.values()), CANDIDATES, NOT_RECORDED)

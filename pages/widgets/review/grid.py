@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.base.formatting import plural
 from dsocr_core.models.family import all_stages
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.margins import count_ties
+from dsocr_core.reading.margins import Ties
 from dsocr_core.reading.parity_records import KINDS, Verdict
 from dsocr_core.review.document import speed_words
 from dsocr_core.review.html import html_report
@@ -180,7 +180,7 @@ _STAGES = {
 
 def _details(review: Review) -> None:
     st.caption(plain(f"{speed_words(review)}. Speeds are those of whole pages."))
-    if finding := count_ties(page.report for page in review.pages).finding:
+    if finding := Ties.of(page.report for page in review.pages).finding:
         st.warning(plain(finding), icon=":material/rule:")
     stages = review.stages()
     if len(stages):
