@@ -96,9 +96,8 @@ class Export:
             yield
         except OSError as error:
             cause = error.strerror or " ".join(str(error).split())
-            raise DsocrError(
-                f"{self.directory}: results could not be written ({cause}); make room or give another directory"
-            ) from error
+            words = f"results could not be written ({cause}); make room or give another directory"
+            raise DsocrError(f"{self.directory}: {words}") from error
 
 
 @contextmanager

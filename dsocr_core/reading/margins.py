@@ -104,8 +104,8 @@ class Ties:
         if self.ties < FEWEST_TIES:
             return None
         return (
-            f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties. That many are a "
-            f"finding: a tie explains one divergence, not {self.ties}, and a systematic rounding difference "
+            f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties. That many are "
+            f"a finding: a tie explains one divergence, not {self.ties}, and a systematic rounding difference "
             "looks exactly like this. Search for the first stage whose output differs."
         )
 
