@@ -105,8 +105,8 @@ class Ties:
             return None
         return (
             f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties. That many are "
-            f"a finding: a tie explains one divergence, not {self.ties}, and a systematic rounding difference "
-            "looks exactly like this. Search for the first stage whose output differs."
+            f"a finding: a tie explains one divergence, not {self.ties}, and a systematic rounding "
+            "difference looks exactly like this. Search for the first stage whose output differs."
         )
 
     def document(self) -> dict[str, Any]:
