@@ -1,14 +1,12 @@
-"""A session over fake backends: what is cached, found again, waited for and reported."""
+"""A session over stand-ins: what is cached, found again, waited for and reported."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,32 +20,12 @@ from dsocr_core.base.specs import parse_backend
 from dsocr_core.base.uses import Closed
 from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import PageCancelled, Session
-from dsocr_core.reading.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache, find_result
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
-from tests.support.sessions import session_of
-
-
-class FakeBackend:
-    options = SimpleNamespace(drafts=None)
-    checkpoint = SimpleNamespace(model=SimpleNamespace(family=FIRST))
-
-    def __init__(self, backend: BackendName, act: Callable[[], None] = lambda: None) -> None:
-        self.backend, self.act, self.calls = backend, act, 0
-
-    def recognize(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        prepared: object = None,
-    ) -> OcrResult:
-        self.calls += 1
-        self.act()
-        return replace(make_result(backend=self.backend), request=request)
+from tests.support.sessions import StandIn, session_of
 
 
 @pytest.fixture
@@ -60,8 +38,7 @@ def page(tmp_path: Path) -> Path:
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
-    fakes = FakeBackend("eager"), FakeBackend("vendor")
-    return session_of(Settings(device="cpu"), tmp_path / "results", *fakes)
+    return session_of(Settings(device="cpu"), tmp_path / "results", StandIn(), StandIn("vendor"))
 
 
 def test_a_comparison_is_found_again_under_any_name_of_the_page(session: Session, page: Path) -> None:
@@ -79,17 +56,15 @@ def test_a_comparison_is_found_again_under_any_name_of_the_page(session: Session
         assert replace(found.a, request=request) == ran.a
 
 
-CHANGES = (
-    {"preset": "base"}, {"prompt": "<image>\nFree OCR."}, {"max_new_tokens": 7},
-    {"no_repeat_ngram_size": 35}, {"eval_mode": True}, {"test_compress": True},
-)  # fmt: skip
-
-
 def test_any_other_setting_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
     request = session.settings.request(page)
     session.compare(request)
-    for change in CHANGES:
-        assert session.recorded(replace(request, **change)) is None, change  # type: ignore[arg-type]
+    changes: tuple[dict[str, Any], ...] = (
+        {"preset": "base"}, {"prompt": "<image>\nFree OCR."}, {"max_new_tokens": 7},
+        {"no_repeat_ngram_size": 35}, {"eval_mode": True}, {"test_compress": True},
+    )  # fmt: skip
+    for change in changes:
+        assert session.recorded(replace(request, **change)) is None, change
     dtype = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
     assert dtype.find(request) is None
     engine = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
@@ -100,54 +75,46 @@ def test_any_other_setting_is_another_result(session: Session, page: Path, tmp_p
 def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
     session: Session, page: Path, tmp_path: Path, special: dict[str, Any]
 ) -> None:
-    fakes = FakeBackend("eager"), FakeBackend("vendor")
-    measuring = session_of(session.settings, tmp_path / "results", *fakes, **special)
+    measuring = session_of(session.settings, tmp_path / "results", StandIn(), StandIn("vendor"), **special)
     request = session.settings.request(page)
-    assert measuring.compare(request).a is not None
-    assert session.recorded(request) is None
+    assert measuring.compare(request).a is not None and session.recorded(request) is None
 
 
 def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
     monkeypatch.setattr("dsocr_core.backends.on_device.shared_checkpoint", lambda *_: None)
-    for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
-        opening = Opening(tmp_path, **keeps)  # type: ignore[arg-type]
+    for special in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
+        opening = Opening(tmp_path, **special)  # type: ignore[arg-type]
         _ = engine_backend(Settings(device="cpu"), opening).engine
         asked.append(published_backend(Settings(device="cpu"), opening).vendor._top_two)
     assert asked == [True, True, *[False] * 6]
 
 
-def test_a_shipped_result_greets_where_no_number_type_is_named(
+def test_a_shipped_result_greets_where_no_number_type_is_named_and_names_no_path_of_the_machine(
     session: Session, page: Path, tmp_path: Path
 ) -> None:
     compared = session.compare(session.settings.request(page))
-    ResultCache(session.settings).ship([compared], tmp_path / "shipped", "samples")
-    other = ResultCache(Settings(device="cpu"), tmp_path / "none")
-    found = other.find(other.settings.request(page))
-    assert found is not None and found.recorded_at is not None
-    named = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "none")
-    assert named.find(named.settings.request(page)) is None
-
-
-def test_shipped_results_name_no_path_of_the_machine(session: Session, tmp_path: Path) -> None:
     inside = PROJECT_ROOT / "README.md"
-    result = replace(
-        make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
-    )
-    comparison = results_module.Comparison(session.settings.request(inside), a=result)
-    ResultCache(session.settings).ship([comparison], tmp_path / "shipped", "samples")
-    key = ResultCache(session.settings).shipped_key(result.backend, comparison.request)
+    environment = {"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
+    result = replace(make_result(image=inside), environment=environment)
+    other = results_module.Comparison(session.settings.request(inside), a=result)
+    cache = ResultCache(session.settings)
+    cache.ship([compared, other], tmp_path / "shipped", "samples")
+    for named, known in (({}, True), ({"dtype": "bfloat16"}, False)):
+        elsewhere = ResultCache(Settings(device="cpu", **named), tmp_path / "none")  # type: ignore[arg-type]
+        assert (elsewhere.find(elsewhere.settings.request(page)) is not None) == known
+    key = cache.shipped_key(result.backend, other.request)
     recorded = find_result(key, (tmp_path / "shipped" / "runs").iterdir())
     assert recorded is not None and str(PROJECT_ROOT) not in repr(recorded)
     assert recorded.result.environment["checkpoint"] == "data/mini"
 
 
-def failing(error: Exception) -> FakeBackend:
-    def act() -> None:
+def failing(error: Exception) -> StandIn:
+    def act(_: OcrRequest) -> None:
         raise error
 
-    return FakeBackend("eager", act)
+    return StandIn(act=act)
 
 
 def test_what_one_side_gave_outlasts_the_others_error_or_cancel(session: Session, page: Path) -> None:
@@ -160,8 +127,7 @@ def test_what_one_side_gave_outlasts_the_others_error_or_cancel(session: Session
     with pytest.raises(PageCancelled) as stopped:
         session.compare(request)
     finished = stopped.value.finished
-    assert finished.a is not None and finished.a.backend == "eager"
-    assert (finished.b, finished.report, finished.errors) == (None, None, {})
+    assert finished.a is not None and (finished.b, finished.report, finished.errors) == (None, None, {})
     session.side("a")._engine = failing(DsocrError("page.png: torn"))  # type: ignore[attr-defined]
     with pytest.raises(PageCancelled) as stopped:
         session.compare(request)
@@ -173,19 +139,17 @@ def test_a_second_run_waits_and_hears_for_whom(session: Session, page: Path) -> 
     heard: list[str] = []
 
     def second() -> None:
-        session.side("b").read(
-            session.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
-        )
+        request = session.settings.request(page)
+        session.side("b").read(request, on_wait=lambda who: (heard.append(who), waits.set()))
         done.set()
 
-    def first() -> None:
+    def first(_: OcrRequest) -> None:
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(60)
 
-    session.side("a")._engine = FakeBackend("eager", first)  # type: ignore[attr-defined]
+    session.side("a")._engine = StandIn(act=first)  # type: ignore[attr-defined]
     session.side("a").read(session.settings.request(page))
-    assert done.wait(30)
-    assert heard == ["eager on page.png"]
+    assert done.wait(30) and heard == ["eager on page.png"]
 
 
 def test_results_are_found_without_torch() -> None:
@@ -202,14 +166,11 @@ def test_results_are_found_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
 
 
-# --- closed while it is used ------------------------------------------------------------------------
-
-
 class Gated(Backend):
     """Reads until it is cancelled, as a backend that takes its time."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(parse_backend("eager"), settings)
+    def __init__(self) -> None:
+        super().__init__(parse_backend("eager"), Settings(device="cpu"))
         self.began, self.reading, self.closed = threading.Event(), False, 0
 
     def read(self, request: OcrRequest, *_: object) -> OcrResult:
@@ -229,32 +190,24 @@ class Gated(Backend):
 def test_closing_cancels_what_another_thread_reads_and_opens_nothing_afterwards(
     tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(device="cpu")
-    opened: list[Gated] = []
-
-    def opens(*_: object) -> Gated:
-        opened.append(Gated(settings))
-        return opened[-1]
-
-    monkeypatch.setattr("dsocr_core.read.session.open_backend", opens)
-    session = Session(settings, Opening(tmp_path))
-    ends: list[BaseException] = []
+    gated, ends = Gated(), list[type[BaseException]]()
+    monkeypatch.setattr("dsocr_core.read.session.open_backend", lambda *_: gated)
+    session = Session(Settings(device="cpu"), Opening(tmp_path))
+    request = session.settings.request(page)
 
     def read() -> None:
         try:
-            session.compare(settings.request(page))
+            session.compare(request)
         except DsocrError as error:
-            ends.append(error)
+            ends.append(type(error))
 
-    session.side("a")
     thread = threading.Thread(target=read)
     thread.start()
-    opened[0].began.wait(30)
+    gated.began.wait(30)
     session.close()
     thread.join(30)
-    assert [type(end) for end in ends] == [Cancelled]
     session.close()  # again
+    assert (ends, gated.closed) == ([Cancelled], 1)
     for use in (session.compare, lambda request: session.load(), lambda request: session.check()):
         with pytest.raises(Closed, match="the session is closed"):
-            use(settings.request(page))
-    assert [backend.closed for backend in opened] == [1]
+            use(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,9 @@ from dsocr_core.read.run import read_run
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.results import readings_in
 from dsocr_core.settings import Settings
+from tests.read.test_report import document
 from tests.support.results import make_result
-from tests.support.sessions import session_of
+from tests.support.sessions import StandIn, session_of
 
 SIZES = [(16, 12), (20, 30), (40, 40)]
 BLOCK = "<|det|>text [0, 0, 999, 999]<|/det|>"
@@ -49,7 +49,7 @@ def pages(tmp_path: Path) -> list[Path]:
     return paths
 
 
-class Engine:
+class Engine(StandIn):
     """Reads one page fewer than there are, after a word of its own."""
 
     def prepare(self, _: OcrRequest, opened: PreparedPage) -> PreparedPage:
@@ -57,67 +57,49 @@ class Engine:
 
     def recognize(self, request: OcrRequest, *_: Any, **__: Any) -> OcrResult:
         text = "Well: " + "".join(f"<PAGE>{BLOCK}page {n}" for n in range(1, len(request.images)))
-        sizes = [Image.open(image).size for image in request.images]
-        made = make_result(text, image_size=sizes[0])
-        return replace(made, request=request, more_sizes=tuple(sizes[1:]))
+        made = make_result(text, image_size=SIZES[0])
+        return replace(made, request=request, more_sizes=tuple(SIZES[1:]))
 
 
 def test_a_run_has_one_row_of_the_pages_and_says_what_is_missing(
     checkpoint: Path, pages: list[Path], tmp_path: Path
 ) -> None:
-    settings = Settings(device="cpu", checkpoint=str(checkpoint))
     out = tmp_path / "out"
-    session = session_of(settings, tmp_path / "results", Engine())
+    session = session_of(Settings(device="cpu", checkpoint=str(checkpoint)), tmp_path / "results", Engine())
     report = read_run([session], RunPlan(tuple(pages), out, together=3))
+    [row] = document(report)["pages"]
     assert (report.passed, report.failed) == (1, 0)
-    with Path(tmp_path / "report.json").open("w+") as stream:
-        report.write_json(stream)
-        stream.seek(0)
-        [row] = json.load(stream)["pages"]
     assert row["notes"] == [
-        "eager: 2 pages came back of 3",
-        "eager: 5 characters before the first <PAGE>",
-    ]
-    assert len(list((out / "clean").iterdir())) == 3
-    found = readings_in(out)
-    [result] = found.results.values()
-    assert list(found.results) == [("page0.png+2", "eager")]
+        "eager: 2 pages came back of 3", "eager: 5 characters before the first <PAGE>",
+    ]  # fmt: skip
+    assert {Image.open(file).size for file in (out / "clean").iterdir()} == set(SIZES)
+    found = readings_in(out).results
+    [result] = found.values()
+    assert list(found) == [("page0.png+2", "eager")]
     assert result.sizes == tuple(SIZES) and result.request.images == tuple(pages)
     assert [(box.page, box.x2, box.y2) for box in result.boxes] == [(0, 16, 12), (1, 20, 30)]
     assert len({file.sha256 for file in (result.request.file, *result.request.more_files) if file}) == 3
-    assert not (set(SIZES) - {Image.open(file).size for file in (out / "clean").iterdir()})
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "{page}", "--pages-together"], "DeepSeek-OCR reads one image a prompt"),
-        (
-            ["run", "{page}", "--pages-together", "--preset", "gundam", "--checkpoint", "{model}"],
-            "preset 'gundam' cuts pages",
-        ),
-        (
-            ["run", "{page}", "--pages-together", "--checkpoint", "{model}", "--backend", "folder:{folder}"],
-            "folder reads one page a prompt: leave --pages-together out",
-        ),
-        (
-            ["compare", "{page}", "--pages-together", "2", "--checkpoint", "{model}", "--b", "endpoint:http://x"],
-            "endpoint reads one page a prompt: leave --pages-together out",
-        ),
-        (["run", "{page}", "--pages-together", "0"], "--pages-together is 0: give a number above 0"),
-        (
-            ["run", "{page}", "--pages-together", "--cluster", "local", "--out", "{folder}/out"],
-            "--pages-together is for one process",
-        ),
+        ("run {page} --pages-together", "DeepSeek-OCR reads one image a prompt"),
+        ("run {page} --pages-together --preset gundam --checkpoint {model}", "preset 'gundam' cuts pages"),
+        ("run {page} --pages-together --checkpoint {model} --backend folder:{folder}",
+         "folder reads one page a prompt: leave --pages-together out"),
+        ("compare {page} --pages-together 2 --checkpoint {model} --b endpoint:http://x",
+         "endpoint reads one page a prompt: leave --pages-together out"),
+        ("run {page} --pages-together 0", "--pages-together is 0: give a number above 0"),
+        ("run {page} --pages-together --cluster local", "--pages-together is for one process"),
     ],
 )  # fmt: skip
 def test_who_cannot_read_pages_together_says_so_in_one_line(
-    words: list[str], said: str, checkpoint: Path, pages: list[Path], tmp_path: Path,
+    words: str, said: str, checkpoint: Path, pages: list[Path], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     names = {"page": pages[0], "model": checkpoint, "folder": tmp_path}
-    given = [word.format(**names) for word in words]
-    code = main(given if "--out" in words else [*given, "--out", str(tmp_path / "o")])
+    given = [word.format(**names) for word in words.split()]
+    assert main([*given, "--out", str(tmp_path / "o")]) == 2
     out, error = capsys.readouterr()
-    assert code == 2 and said in " ".join((out + error).split())
-    assert "Traceback" not in out + error
+    assert said in " ".join((out + error).split()) and "Traceback" not in out + error

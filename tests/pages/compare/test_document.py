@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -19,31 +18,23 @@ from dsocr_core.settings import Settings
 from pages.widgets.compare import document
 from pages.widgets.compare.document import DocumentJob
 from tests.support.results import make_result
-from tests.support.sessions import session_of
+from tests.support.sessions import StandIn, session_of
 
 BLOCK = "<|ref|>text<|/ref|><|det|>[[0, 0, 900, 90]]<|/det|>\n"
 LONG_S = 60
 
 
-class Reader:
+class Reader(StandIn):
     """A backend that reads the name of a page; `before` may raise."""
 
-    options = SimpleNamespace(drafts=None)
-    checkpoint = SimpleNamespace(model=SimpleNamespace(family=SimpleNamespace(name="another")))
-
     def __init__(self, backend: str, before: Callable[[str], object] = lambda name: None) -> None:
-        self.backend, self.before = backend, before
+        super().__init__(backend)
+        self.before = before
 
-    def recognize(self, request: OcrRequest, observer=None, cancel=None, prepared=None) -> OcrResult:
+    def recognize(self, request: OcrRequest, *_: object, **__: object) -> OcrResult:
         self.before(request.name)
         words = "second" if request.name == "b.png" and self.backend == "vendor" else "page"
         return replace(make_result(f"{BLOCK}{words}", self.backend), request=request)
-
-    def check(self) -> None:
-        """It can run."""
-
-    def load(self) -> None:
-        """It is there."""
 
 
 @pytest.fixture
