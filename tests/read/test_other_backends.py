@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.read.plan import RunPlan
@@ -24,6 +22,7 @@ from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings, settings_against
+from tests.read.test_report import document, shown
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
     TEXT,
@@ -54,28 +53,17 @@ def served(address: str, **more: object) -> dict[str, object]:
     return {"spec": f"endpoint:{address}", "model": "m", "attempts": 1, **more}
 
 
-def read(settings: Settings, plan: RunPlan, history: Recording | None = None) -> Report:
-    return read_run([Session(settings)], plan, runs=[history] if history else ())
-
-
-def printed(report: Report, width: int = 120) -> str:
-    text = io.StringIO()
-    report.print(Console(file=text, width=width))
-    return text.getvalue()
-
-
-def document(report: Report) -> dict[str, Any]:
-    stream = io.StringIO()
-    report.write_json(stream)
-    found: dict[str, Any] = json.loads(stream.getvalue())
-    return found
+def read(
+    settings: list[Settings], plan: RunPlan, runs: Sequence[Recording] = (), cancel: CancelToken | None = None
+) -> Report:
+    return read_run(list(map(Session, settings)), plan, runs=runs, cancel=cancel)
 
 
 def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], tmp_path: Path) -> None:
     faults = (busy(503), raw(b"<html>", "text/html"), cut_off, whole("x" * 10, token_ids=[-1]))
     with scripted_server(streamed(), *faults, streamed()) as server:
         settings = Settings(device="cpu", a=served(server.address, name="far"))
-        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+        report = read([settings], RunPlan(tuple(pages), tmp_path / "out"))
     rows = document(report)["pages"]
     assert [row["error"] is None for row in rows] == [True, False, False, False, False, True]
     assert [row["text_raw"] for row in rows if row["text_raw"]] == [TEXT, TEXT]
@@ -94,7 +82,7 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
 
     with scripted_server(script) as server:
         settings = Settings(device="cpu", a=served(server.address, concurrency=3))
-        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+        report = read([settings], RunPlan(tuple(pages), tmp_path / "out"))
         assert server.most_in_flight == 3
     assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]
     assert report.passed == 6
@@ -111,7 +99,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
         choices = [served(each.address) for each in (same, other, once)]
         all_settings = settings_against(settings, choices)
         plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
-        report = read_run(list(map(Session, all_settings)), plan)
+        report = read(all_settings, plan)
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
     found = document(report)
     assert found["a"] == "far"
@@ -127,18 +115,17 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
     assert by_name["endpoint-3"]["tokens_equal"] is None
     assert report.failed == 3
     assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == list(by_name)
-    said = printed(report, 80)
+    said = shown(report, 80)
     assert "Against far" in said and "answered 503" in said and "not known" in said
 
 
 def test_an_a_that_fails_is_compared_with_no_b(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
-        all_settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
-        sides = Sides(list(map(Session, all_settings)))
+        settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
+        sides = Sides(list(map(Session, settings)))
         compared, _ = sides.read(sides.first.settings.request(pages[0]), None, CancelToken())
         assert [list(each.errors) for each in compared] == [["a"], ["a"]]
-        plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
-        report = read_run(list(map(Session, all_settings)), plan)
+        report = read(settings, RunPlan((pages[0],), tmp_path / "out", sides=SIDES))
     assert report.failed == 2
     assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]
 
@@ -154,31 +141,22 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     expected = {"texts": ["page9"], "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}]}
     folder = {"spec": f"folder:{left}"}
     settings = Settings(device="cpu", a=folder, b={**folder, "name": "again"})
-    one = read(settings, RunPlan(tuple(pages[:2]), tmp_path / "one", sides=SIDES))
+    one = read([settings], RunPlan(tuple(pages[:2]), tmp_path / "one", sides=SIDES))
     assert document(one)["left_over"] == {"folder": expected, "again": expected}
-    assert "again: 1 text of no page that was read: page9" in printed(one)
-    others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
-    plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
-    several = read_run(list(map(Session, others)), plan)
-    assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
-    assert "x: not taken: bad.md" in printed(several)
+    assert "again: 1 text of no page that was read: page9" in shown(one)
+    assert "again: not taken: bad.md" in shown(one)
 
 
 def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: Path) -> None:
-    broken = tmp_path / "broken.png"
+    broken, history = tmp_path / "broken.png", str(tmp_path / "history")
     broken.write_bytes(b"no picture")
-    history = str(tmp_path / "history")
-    with (
-        scripted_server(streamed()) as a,
-        scripted_server(streamed()) as same,
-        scripted_server(whole(OTHER)) as other,
-    ):
+    servers = (scripted_server(each) for each in (streamed(), streamed(), whole(OTHER)))
+    with next(servers) as a, next(servers) as same, next(servers) as other:
         settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
         all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
         recorders = [Recording(each) for each in all_settings]
-        sessions = list(map(Session, all_settings))
-        read_run(sessions, plan, runs=recorders)
+        read(all_settings, plan, recorders)
         assert len(a.bodies) == 2  # A still reads a page once
     with History(history) as recorded:
         runs = [recorder.id for recorder in recorders]
@@ -210,7 +188,7 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
         runs = [Recording(each) for each in all_settings]
         plan = RunPlan(tuple(pages), out, sides=SIDES)
         with pytest.raises(Cancelled):
-            read_run(list(map(Session, all_settings)), plan, runs=runs, cancel=cancel)
+            read(all_settings, plan, runs, cancel)
         ended.set()
     assert [len(server.bodies) for server in (a, b, last)] == [1, 1, 1]
     with History(str(tmp_path / "history")) as history:
@@ -223,14 +201,10 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(streamed(), whole(OTHER)) as a, scripted_server(streamed()) as b:
         # By name B would come first.
-        settings = Settings(
-            device="cpu",
-            a=served(a.address, name="z"),
-            b=served(b.address, name="m"),
-            history=str(tmp_path / "history"),
-        )
+        sides = {"a": served(a.address, name="z"), "b": served(b.address, name="m")}
+        settings = Settings(device="cpu", history=str(tmp_path / "history"), **sides)  # type: ignore[arg-type]
         recorder = Recording(settings, out=tmp_path / "out")
-        read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
+        read([settings], RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), [recorder])
     assert recorder.id is not None
     with History(str(tmp_path / "history")) as history:
         review = open_review(history, recorder.id, recorder.id, None, None)
