@@ -23,7 +23,9 @@ from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
 from dsocr_core.runs.checksums import read_checksums, verify
-from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, annotation_name, connect
+from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, connect
+from dsocr_core.runs.history_tables import NAMED_BY_SHAPES
+from dsocr_core.runs.ingest import annotation_name
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
@@ -84,16 +86,16 @@ class History:
         self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)
         self._refreshing = threading.Lock()
         self._opened: OpenFile | None = None
+        self.state_of_runs: Hashable = object()
+        """Another one once a run came or went: what was answered before is out of date."""
+        self.state: Hashable = object()
+        """Another one once something was noted, too."""
         try:
             self._listing = Listing.of(self._roots)
             self._opened = self._made.current(self._listing)
         except BaseException:
             self.close()
             raise
-        self.state_of_runs: Hashable = object()
-        """Another one once a run came or went: what was answered before is out of date."""
-        self.state: Hashable = object()
-        """Another one once something was noted, too."""
 
     def __enter__(self) -> History:
         return self
@@ -124,21 +126,21 @@ class History:
             # A damaged file may be whole again without a change of the directory that it lies in.
             return self._refresh(every=bool(self._file.damaged))
 
-    def _refresh(self, every: bool, anew: bool = False) -> int:
-        """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file."""
+    def _refresh(self, every: bool = False, anew: bool = False, shapes: bool = False) -> int:
+        """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file;
+        `shapes`: with the FLOPs and times by shape of page."""
         was, self._listing = self._file, Listing.of(self._roots, None if every else self._listing)
         noted = len(was.notes)
         if anew:
             self._made.discard()
-        elif was.take_in(self._roots, self._listing):
-            if len(was.notes) > noted:
-                self.state = object()
-            return 0
-        # The former one is closed when nobody asks it any more.
-        self._opened = self._made.current(self._listing, was)
-        before, after = ({run.id: run for run in file.entries.values()} for file in (was, self._file))
+        if not anew and not (shapes and was.unshaped) and was.take_in(self._roots, self._listing):
+            file = was
+        else:  # the former one is closed when nobody asks it any more
+            file = self._opened = self._made.current(self._listing, was, shapes)
+        before, after = ({run.id: run for run in each.entries.values()} for each in (was, file))
         changed = [run_id for run_id in {**before, **after} if before.get(run_id) != after.get(run_id)]
-        self.state = object()  # after the file: what is made between has the older state
+        if changed or len(file.notes) != noted or file.damaged != was.damaged:
+            self.state = object()  # after the file: what is made between has the older state
         if changed:
             self.state_of_runs = self.state
         return len(changed)
@@ -188,13 +190,20 @@ class History:
         values = {
             name: list(value) if isinstance(value, (tuple, set)) else value for name, value in bound.items()
         }
+        self._with_shapes(query.sql)
         with self._file.cursor() as cursor:
-            if query.table:
-                cursor.register("no_rows", TABLES[stored(query.table)].empty_table())
-                if files := self._files(query.table, query.chosen(bound)):
-                    values["files"] = files
-            frame: pd.DataFrame = cursor.execute(query.asked("files" in values), values).df()
+            files = {name: self._files(name, query.chosen(bound)) for name in query.tables}
+            for name in files:
+                cursor.register(f"no_{stored(name)}", TABLES[stored(name)].empty_table())
+            there = {name: found for name, found in files.items() if found}
+            frame: pd.DataFrame = cursor.execute(query.asked(there), values | there).df()
             return frame
+
+    def _with_shapes(self, statement: str) -> None:
+        """Have the FLOPs and times by shape of page in the file, where a statement names them."""
+        if self._file.unshaped and any(name in statement for name in NAMED_BY_SHAPES):
+            with self._refreshing:
+                self._refresh(shapes=True)
 
     def _ask(
         self, ask: Callable[[], T], faults: tuple[type[Exception], ...] = _ANY, what: str = "the history"
@@ -232,6 +241,7 @@ class History:
         words = statement.lower()
 
         def ask() -> pd.DataFrame:
+            self._with_shapes(words)
             return statements.answer(
                 lambda connection: self._connect(words, connection), statement, limits, self._uses
             )
@@ -245,8 +255,8 @@ class History:
         """Give a connection the tables that a statement may name."""
         connect(connection, self._made.path)
         connection.register("annotations", self._file.annotations())
-        views = [name for name in VIEWS if name in words and name != "stage_timings"]
-        for name in sorted({stored(name) for name in (*TABLES, *views) if name in words} - {"timings"}):
+        views = [name for name in VIEWS if name in words]
+        for name in sorted({stored(name) for name in (*TABLES, *views) if name in words}):
             files = self._files(name, self._file.entries)
             table: object = TABLES[name].empty_table()
             if files:

@@ -20,7 +20,7 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.uses import Closed
-from dsocr_core.runs import history_file
+from dsocr_core.runs import history_file, ingest
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
 from dsocr_core.runs.statements import Limits
@@ -54,13 +54,13 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def ingested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the runs whose files were read."""
-    names, read_run = list[str](), history_file.read_run
+    names, read_run = list[str](), ingest.read_run
 
     def counted(storage: object, number: int, name: str, version: str) -> object:
         names.append(name)
         return read_run(storage, number, name, version)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(history_file, "read_run", counted)
+    monkeypatch.setattr(ingest, "read_run", counted)
     return names
 
 
@@ -284,14 +284,14 @@ def test_a_closed_history_answers_nothing_and_makes_nothing(root: Path, cache: P
 def test_close_while_the_index_is_made_leaves_no_part_of_it(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history, reached, read_run = History(root), threading.Event(), history_file.read_run
+    history, reached, read_run = History(root), threading.Event(), ingest.read_run
 
     def slow(*given: Any) -> Any:
         reached.set()
         until(lambda: history._uses._ended)
         return read_run(*given)
 
-    monkeypatch.setattr(history_file, "read_run", slow)
+    monkeypatch.setattr(ingest, "read_run", slow)
     write(root, "new", 3)
     refreshed = in_thread(history.refresh)
     reached.wait(30)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dsocr_core.reading.parity_records import RULE, Tolerance
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs import history_file
+from dsocr_core.runs import ingest
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.record import tolerance_of
@@ -142,7 +142,7 @@ def test_pages_are_counted_by_the_rule_of_today(
     (directory / "run.json").write_text(json.dumps(document | ({"parity_rule": rule} if rule else {})))
     write_checksums(directory)
     if rule == RULE:  # what today's rule recorded is not judged again
-        monkeypatch.setattr(history_file, "compare_results", lambda *_: pytest.fail("judged again"))
+        monkeypatch.setattr(ingest, "compare_results", lambda *_: pytest.fail("judged again"))
     expected = (1, 2, 0) if rule == RULE else (1, 1, 1)
     with History(tmp_path) as history:
         run = history.runs().iloc[0]

@@ -107,7 +107,7 @@ def test_what_would_write_is_refused_in_one_line(history: History) -> None:
 
 def test_every_table_that_can_be_read_is_listed_with_its_columns(history: History) -> None:
     listed = history.sql(READABLE).set_index("name")["columns"]
-    of_all = {"runs", "facts", "annotations", "times", "stage_timings", "marks", "page_totals"}
+    of_all = {"runs", "facts", "annotations", "stage_timings", "marks", "page_totals"}
     assert {*of_all, *OF_A_RUN, "images", "boxes"} <= set(listed.index)
     assert listed["marks"] == "run_id, tags, note, trashed"
     for name in (*TABLES, "marks", "page_totals"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,28 +11,36 @@ from typing import Any
 from dsocr_core.reading.records import POLICY_FIELDS
 from dsocr_core.runs.labels import PUBLISHED
 from dsocr_core.runs.record import flattened
-from dsocr_core.runs.schema import relation
+from dsocr_core.runs.schema import relation, stored
 from dsocr_core.settings import InferSettings
 
-_FILES = "read_parquet($files)"
+_FILES = re.compile(r"read_parquet\(\$(\w+)\)")
 REQUIRED: Any = ...
 """Default of a parameter that has to be given."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """One question. `table` names a table or view that is read from the files of the chosen runs."""
+    """One question. `read_parquet($table)` in it are rows of a table or view, of the chosen runs' files."""
 
     sql: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    table: str | None = None
 
-    def asked(self, files: bool) -> str:
-        """The SQL as it is run: views in their own words, `no_rows` has the columns of the table."""
-        if not self.table:
-            return self.sql
-        more = " UNION ALL BY NAME FROM read_parquet($files, union_by_name = true)" if files else ""
-        return self.sql.replace(_FILES, relation(self.table, f"(FROM no_rows{more})"))
+    @property
+    def tables(self) -> list[str]:
+        """Tables and views that are read from files."""
+        return list(dict.fromkeys(_FILES.findall(self.sql)))
+
+    def asked(self, files: Collection[str]) -> str:
+        """The SQL as it is run: views in their own words, `no_TABLE` has the columns of a table; `files` are
+        the tables that there are files of."""
+
+        def rows(found: re.Match[str]) -> str:
+            name = found[1]
+            more = f" UNION ALL BY NAME FROM read_parquet(${name}, union_by_name = true)"
+            return relation(name, f"(FROM no_{stored(name)}{more if name in files else ''})")
+
+        return _FILES.sub(rows, self.sql)
 
     def chosen(self, values: Mapping[str, Any]) -> list[str]:
         """The runs that the values name."""
@@ -40,7 +48,7 @@ class Query:
 
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
-        text = self.sql.strip().replace(_FILES, self.table or "")
+        text = _FILES.sub(r"\1", self.sql.strip())
         # In one pass: a value may hold a parameter's name.
         return re.sub(r"\$([a-z_]+)", lambda found: literal(values[found[1]]), text)
 

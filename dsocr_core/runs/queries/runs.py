@@ -33,11 +33,8 @@ _SETTING = (
 QUERIES["settings"] = Query(
     f"""
     WITH timed AS (
-        SELECT series.run_id, series.backend,
-               list_sort(list(DISTINCT regexp_replace(page_names.page, ' #[0-9]+\\z', ''))) AS pages
-        FROM series JOIN times ON times.series = series.number
-        JOIN page_names ON page_names.number = times.page
-        WHERE series.aggregate = 'page' AND list_contains($run_ids, series.run_id) GROUP BY ALL
+        SELECT run_id, backend, list_sort(list(DISTINCT regexp_replace(page, ' #[0-9]+\\z', ''))) AS pages
+        FROM timed_pages WHERE list_contains($run_ids, run_id) GROUP BY ALL
     )
     SELECT run_id, git_commit, git_dirty, timed.backend, timed.pages, hash({_SETTING}) AS setting
     FROM listed JOIN timed USING (run_id) WHERE git_commit IS NOT NULL
@@ -106,13 +103,12 @@ QUERIES["kernels"] = Query(
     """
     SELECT run_id, stage, name, total_ns, instances, avg_ns, med_ns, min_ns, max_ns, stddev_ns, time_percent,
            total_ns / nullif(sum(total_ns) OVER (PARTITION BY run_id, stage), 0) AS share
-    FROM read_parquet($files)
+    FROM read_parquet($kernels)
     WHERE list_contains($run_ids, run_id) AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
     QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY total_ns DESC, name) <= $top
     ORDER BY run_id, stage NULLS FIRST, total_ns DESC, name
     """,
     {"run_ids": REQUIRED, "stages": None, "top": 20},
-    "kernels",
 )
 
 # Launches that Nsight Compute profiled and every figure that it took of them, in the order of the profile;
@@ -124,9 +120,8 @@ for _name, _table, _order in (
 ):
     QUERIES[_name] = Query(
         f"""
-        FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+        FROM read_parquet(${_table}) WHERE list_contains($run_ids, run_id)
         ORDER BY list_position($run_ids, run_id), {_order}
         """,
         {"run_ids": REQUIRED},
-        _table,
     )

@@ -21,19 +21,7 @@ QUERIES["stage_summary"] = Query(
 # together as their bench has it; a page's own beside it), median prefill; means where an import has no more.
 QUERIES["pace"] = Query(
     """
-    WITH page AS (
-        SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
-        FROM times JOIN series ON series.number = times.series
-        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
-          AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, series.run_id))
-        GROUP BY ALL
-    ),
-    paced AS (
-        SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms, quantile_cont(ms, 0.95) AS p95_ms,
-               1000 / nullif(avg(ms), 0) AS one_by_one
-        FROM page GROUP BY ALL
-    ),
-    together AS (
+    WITH together AS (
         SELECT run_id, split_part(name, '.', 1) AS backend,
                any_value(TRY_CAST(value AS DOUBLE)) FILTER (name LIKE '%.pages_per_s') AS pages_per_s,
                any_value(TRY_CAST(value AS DOUBLE)) FILTER (name LIKE '%.tokens_per_s') AS tokens_per_s
@@ -49,16 +37,16 @@ QUERIES["pace"] = Query(
         FROM stage_statistics
         WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) GROUP BY ALL
     )
-    SELECT run_id, backend, paced.n, paced.page_ms, paced.p95_ms, stages.prefill_ms,
-           CASE WHEN engine LIKE '% pages together' THEN together.pages_per_s ELSE one_by_one END
-               AS pages_per_s,
+    SELECT run_id, backend, paced.n, paced.median AS page_ms, paced.p95 AS p95_ms, stages.prefill_ms,
+           CASE WHEN engine LIKE '% pages together' THEN together.pages_per_s
+                ELSE 1000 / nullif(paced.mean, 0) END AS pages_per_s,
            CASE WHEN stages.decoded = page_totals.pages - page_totals.failed
                 THEN page_totals.new_tokens / nullif(stages.decode_ms, 0) * 1000 END AS page_tokens_per_s,
            CASE WHEN engine LIKE '% pages together' THEN together.tokens_per_s ELSE page_tokens_per_s END
                AS tokens_per_s
     FROM stages JOIN runs USING (run_id)
-    LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
-    LEFT JOIN together USING (run_id, backend)
+    LEFT JOIN page_statistics AS paced USING (run_id, backend)
+    LEFT JOIN page_totals USING (run_id, backend) LEFT JOIN together USING (run_id, backend)
     ORDER BY run_id, backend
     """,
     {"run_ids": None},
@@ -75,13 +63,13 @@ QUERIES["coverage"] = Query(
         SELECT page, min(sha256) <> max(sha256) AS other_image,
                bool_or(error IS NOT NULL) FILTER (side = 'a') AS failed_a,
                bool_or(error IS NOT NULL) FILTER (side = 'b') AS failed_b
-        FROM read_parquet($files) JOIN sides USING (run_id, backend) GROUP BY page
+        FROM read_parquet($images) JOIN sides USING (run_id, backend) GROUP BY page
     ),
     paired AS (
-        SELECT stage, times.page AS number, median(milliseconds) FILTER (side = 'a') AS a_ms,
+        SELECT stage, page, median(milliseconds) FILTER (side = 'a') AS a_ms,
                median(milliseconds) FILTER (side = 'b') AS b_ms
-        FROM sides JOIN series USING (run_id, backend) JOIN times ON times.series = series.number
-        WHERE aggregate = 'page' GROUP BY stage, times.page
+        FROM read_parquet($stage_timings) JOIN sides USING (run_id, backend)
+        WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY stage, page
     )
     SELECT stage, page, a_ms, b_ms,
            CASE
@@ -94,12 +82,11 @@ QUERIES["coverage"] = Query(
                WHEN b_ms IS NULL THEN 'not in B'
                ELSE 'not in A'
            END AS outcome
-    FROM paired JOIN page_names USING (number) LEFT JOIN image USING (page)
-    WINDOW of_page AS (PARTITION BY number)
+    FROM paired LEFT JOIN image USING (page)
+    WINDOW of_page AS (PARTITION BY page)
     ORDER BY stage, page
     """,
     dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED),
-    "images",
 )
 
 # Per pair of A and B, run like one of them, stage and page: milliseconds; pages whose image both have. A page
@@ -112,7 +99,7 @@ QUERIES["draws"] = Query(
                unnest($backends::VARCHAR[]) AS backend, unnest($chosen) AS chosen
     ),
     image AS (
-        SELECT run_id, page, any_value(sha256) AS sha256 FROM read_parquet($files)
+        SELECT run_id, page, any_value(sha256) AS sha256 FROM read_parquet($images)
         WHERE list_contains($run_ids, run_id) GROUP BY run_id, page
     ),
     given AS (
@@ -120,11 +107,9 @@ QUERIES["draws"] = Query(
         FROM image JOIN sides USING (run_id) WHERE chosen GROUP BY pair, page
     ),
     measured AS (
-        SELECT pair, side, sides.run_id, page_names.page, stage, inside_prefill, median(milliseconds) AS ms
-        FROM sides JOIN series ON series.run_id = sides.run_id
-             AND series.backend IS NOT DISTINCT FROM sides.backend AND aggregate = 'page'
-        JOIN times ON times.series = series.number JOIN page_names ON page_names.number = times.page
-        GROUP BY ALL
+        SELECT pair, side, run_id, page, stage, inside_prefill, median(milliseconds) AS ms
+        FROM read_parquet($stage_timings) JOIN sides USING (run_id, backend)
+        WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY ALL
     ),
     same AS (
         SELECT measured.*
@@ -142,5 +127,4 @@ QUERIES["draws"] = Query(
     ORDER BY ALL
     """,
     dict.fromkeys(("pairs", "sides", "run_ids", "backends", "chosen"), REQUIRED),
-    "images",
 )
