@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsocr_core.models.resolution import TILE_SIZE, Preset
-from dsocr_core.page.tiling import Grid, tile_count
+from dsocr_core.models.resolution import TILE_SIZE
+from dsocr_core.page.tiling import tile_count
 from dsocr_core.reading.records import OcrResult
 
 _WHOLE_VIEW, _SQUEEZED_VIEW, _TILE = {1024: 256, 1280: 400}, {640: 100, 512: 64}, 100
@@ -35,19 +35,17 @@ class Compression:
 
 
 def compression(result: OcrResult) -> Compression | None:
-    """The figures of a result; None when they were not asked for, or the tiles are not known."""
+    """The figures of a result; None when they were not asked for, or the tiles are not known.
+
+    The image tokens are those that show the page and not its padding, as published.
+    """
     if result.text_tokens is None or result.inputs is None:
         return None
-    preset = result.request.resolution
-    valid = valid_image_tokens(result.image_size, result.inputs.grid, preset)
-    return Compression(result.image_size, valid, result.text_tokens)
-
-
-def valid_image_tokens(size: tuple[int, int], grid: Grid, preset: Preset) -> int:
-    """Image tokens that show the page of `size` in pixels and not its padding, as published."""
-    longer, shorter = max(size), min(size)
+    preset, longer, shorter = result.request.resolution, max(result.image_size), min(result.image_size)
     shown = 1 - (longer - shorter) / longer  # in this order: it is cut to a whole number below
     valid = int(_WHOLE_VIEW.get(preset.base_size, 0) * shown)
     if not preset.crop_mode:
-        return valid + _SQUEEZED_VIEW.get(preset.base_size, 0)
-    return valid + (_TILE * tile_count(grid) if preset.image_size == TILE_SIZE else 0)
+        valid += _SQUEEZED_VIEW.get(preset.base_size, 0)
+    elif preset.image_size == TILE_SIZE:
+        valid += _TILE * tile_count(result.inputs.grid)
+    return Compression(result.image_size, valid, result.text_tokens)

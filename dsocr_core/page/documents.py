@@ -10,9 +10,10 @@ import logging
 import os
 import re
 import stat
-import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -23,6 +24,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.decode_pool import count_pages, open_image, render_page
 from dsocr_core.page.decoding import DecodedPage, Unreadable, cause
+from dsocr_core.reading.writing import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ IMAGE_SUFFIXES = frozenset({
 PDF_SUFFIX = ".pdf"
 _FRAMED = (".tif", ".tiff", ".gif", ".webp", ".avif")
 """Images that may have several pages."""
-_MOST_KINDS = 8
+_SHOWN = 8
 
 
 class DocumentError(DsocrError):
@@ -134,17 +136,13 @@ def render_pdf_page(
             image = render_page(path, number, dpi, max_pixels)
         else:
             image = open_image(path, max_pixels, frame=number).image
-    temporary = None
+    content = BytesIO()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, suffix=".part", delete=False) as part:
-            temporary = Path(part.name)
-            image.save(part, format="PNG", compress_level=1)
-        return temporary.replace(target)
+        image.save(content, format="PNG", compress_level=1)
+        write_whole(target, content.getvalue())
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
+    return target
 
 
 def parse_pages(text: str, count: int) -> list[int]:
@@ -357,22 +355,21 @@ def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
     As many folders more before it as distinguish files of one name.
     """
     places: dict[Path, Path] = {}
-    groups: dict[str, list[Path]] = {}
     for file in files:
-        if file.absolute() not in places:
-            places[file.absolute()] = file
-            groups.setdefault(file.name, []).append(file.absolute())
-    named: dict[Path, str] = {}
-    for alike in groups.values():
-        ways: dict[Path, tuple[str, ...]] = {}
-        least = 0
-        while len(set(ways.values())) < len(alike):
-            least += 1
-            for place in alike:
-                depths = [len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root)]
-                ways[place] = place.parts[-max(least, *depths, 1) :]
-        named |= {place: name_text(Path(*way).as_posix()) for place, way in ways.items()}
-    return {file: named[place] for place, file in places.items()}
+        places.setdefault(file.absolute(), file)
+    alike = Counter(place.name for place in places)
+    found: dict[Path, str] = {}
+    least = 1
+    while len(found) < len(places):
+        ways: dict[Path, Path] = {}
+        for place in places.keys() - found.keys():
+            depths = [len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root)]
+            ways[place] = Path(*place.parts[-max(least, *depths, 1) :])
+        one_of = Counter(way.name for way in {*ways.values()})
+        distinct = {name for name, count in alike.items() if one_of[name] == count}
+        found |= {place: name_text(way.as_posix()) for place, way in ways.items() if place.name in distinct}
+        least += 1
+    return {file: found[place] for place, file in places.items()}
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
@@ -382,25 +379,23 @@ def _files(path: Path, recursive: bool) -> list[Path]:
             _check_file(path)
         return [path]
     found: list[Path] = []
-    left: dict[str, list[str]] = {}
+    others: list[str] = []
     for folder, folders, names in os.walk(path, onerror=_raise):
         for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
             file = Path(folder, name)
-            if file.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX} and file.is_file():
-                found.append(file)
-            else:
-                left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
+            is_page = file.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX} and file.is_file()
+            found += [file] * is_page
+            others += [name] * (not is_page)
         folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
         if not recursive:
-            left |= {"folders": folders[:]} if folders else {}
+            others += [f"{name}/" for name in folders]
             break
     if not found:
-        hint = "; give --recursive" if "folders" in left else ""
+        hint = "; give --recursive" if others and others[-1].endswith("/") else ""
         raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
-    if left:
-        kinds = [f"{len(names)} {kind} ({names[0]})" for kind, names in left.items()]
-        more = ", ..." if len(kinds) > _MOST_KINDS else ""
-        _say_once(f"{path.name or path}: not read: {', '.join(kinds[:_MOST_KINDS])}{more}")
+    if others:
+        more = ", ..." if len(others) > _SHOWN else ""
+        _say_once(f"{path.name or path}: {len(others)} not read: {', '.join(others[:_SHOWN])}{more}")
     return found
 
 

@@ -5,6 +5,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,26 @@ def test_a_page_that_computes_for_ever_is_ended_and_holds_nobody_up(
     assert load_image(page).size == (60, 40)
 
 
-def test_a_page_that_waits_for_ever_is_ended(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("how", "says"), [("waits", r"not open within 0\.1 s"), ("interrupted", "^$")])
+def test_a_process_that_waits_for_ever_or_was_interrupted_is_ended(
+    page: Path, monkeypatch: pytest.MonkeyPatch, how: str, says: str
+) -> None:
     load_image(page)
     before = warm()
     os.kill(before, signal.SIGSTOP)
-    monkeypatch.setattr(decode_pool, "WALL_SECONDS", 0.1)
-    with pytest.raises(DocumentError, match=r"not open within 0\.1 s"):
-        load_image(page)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(decode_pool, "WALL_SECONDS", 0.1)
+        if how == "interrupted":
+            patch.setattr(decode_pool.Child, "receive", interrupt)
+        with pytest.raises((DocumentError, KeyboardInterrupt), match=says):
+            load_image(page)
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
+    assert load_image(page).size == (60, 40)
 
 
 def test_a_page_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,34 +116,30 @@ def test_one_process_stays_warm_and_a_dead_one_is_replaced(page: Path) -> None:
     assert warm() != first
 
 
-def test_after_a_fork_no_process_is_shared(page: Path) -> None:
-    load_image(page)
-    there = warm()
+def in_a_child(what: Callable[[], bool]) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            load_image(page)
-            os._exit(0 if warm() != there else 1)
+            os._exit(0 if what() else 1)
         finally:
             os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_after_a_fork_no_process_is_shared_and_the_machines_limits_stay(page: Path) -> None:
+    load_image(page)
+    there = warm()
+
+    def limited() -> bool:
+        """As after `ulimit -v 8000000 -t 500`: no process can have more."""
+        resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, 8 * 10**9))
+        resource.setrlimit(resource.RLIMIT_CPU, (500, 500))
+        return load_image(page).size == (60, 40)
+
+    assert in_a_child(lambda: load_image(page).size == (60, 40) and warm() != there)
+    assert in_a_child(limited)
     load_image(page)
     assert warm() == there
-
-
-def test_a_worker_that_was_interrupted_is_ended(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    load_image(page)
-    before = warm()
-    with monkeypatch.context() as patch:
-        patch.setattr(decode_pool.Child, "receive", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            load_image(page)
-    with pytest.raises(ProcessLookupError):
-        os.kill(before, 0)
-    assert load_image(page).size == (60, 40)
 
 
 def test_modules_of_the_current_folder_are_not_imported(
@@ -229,16 +236,3 @@ def test_a_name_opens_the_file_that_the_system_finds(page: Path, tmp_path: Path)
         load_image(Path(f"{page}\0.png"))
     with pytest.raises(Unreadable, match="zero byte"):
         decode_pool.open_image(Path(f"{page}\0.png"), 100_000)
-
-
-def test_limits_that_the_machine_has_already_stay(page: Path) -> None:
-    """As after `ulimit -v 8000000 -t 500`: no process can have more."""
-    child = os.fork()
-    if child == 0:
-        try:
-            resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, 8 * 10**9))
-            resource.setrlimit(resource.RLIMIT_CPU, (500, 500))
-            os._exit(0 if load_image(page).size == (60, 40) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -170,6 +170,23 @@ def test_an_odd_grey_line_lies_where_half_rounds_to_even(height: int, above: int
     assert (lines[0], 1024 - 1 - lines[-1]) == (above, below)
 
 
+@pytest.mark.parametrize(
+    ("size", "preset", "grey"),
+    [
+        ((1, 2048), "base", True), ((1, 2047), "base", False), ((1, 2048), "large", False),
+        ((1, 5000), "gundam", True), ((5000, 1), "gundam", True),
+        ((1, 5000), "small", False),  # squeezed to a square, not padded
+    ],
+)  # fmt: skip
+def test_a_page_whose_side_rounds_to_no_pixel_is_read_as_grey(
+    size: tuple[int, int], preset: str, grey: bool
+) -> None:
+    """As Pillow's `pad` does it for the published code, whose tiles still show the page."""
+    page = prepare(Image.new("RGB", size, (255, 0, 0)), MODELS["deepseek_ocr"].presets[preset])
+    assert page.image_size == size and bool((page.global_view == 127).all()) is grey
+    assert len(page.tiles) == 9 * (preset == "gundam") and (page.tiles == (255, 0, 0)).all()
+
+
 def test_a_page_that_comes_out_white_is_noted(tmp_path: Path) -> None:
     """As Pillow cuts 16 bits; how every mode is converted is tested where pages are opened."""
     grey = drawn_page((900, 500), tmp_path / "drawn.png").convert("L")

@@ -68,37 +68,31 @@ def test_a_tokenizer_that_would_add_bos_is_told_not_to(copy: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["<image>", "<|ref|>", "<｜end▁of▁sentence｜>"])
 def test_a_missing_special_token_is_named(copy: Path, missing: str) -> None:
-    file = copy / "tokenizer.json"
-    data = json.loads(file.read_text(encoding="utf-8"))
+    data = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))
     data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] != missing]
     data["model"]["vocab"].pop(missing, None)
-    file.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(TokenizerError) as error:
-        Tokenizer.load(copy)
-    message = str(error.value)
-    assert missing in message and "tokenizer.json" in message and "\n" not in message
+    refused(copy / "tokenizer.json", json.dumps(data).encode(), missing)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "cause"),
     [
-        ("tokenizer.json", None, "missing"),
-        ("tokenizer.json", b"{ not json", "not a tokenizer"),
-        ("tokenizer.json", b'{"version": "1.0"}', "not a tokenizer"),
+        ("tokenizer.json", None, "missing"), ("tokenizer.json", b"{ not json", "not a tokenizer"),
         ("tokenizer.json", b"\xff\xfe\x00", "not a tokenizer"),
         ("tokenizer_config.json", b"{ not json", "not valid JSON"),
         ("tokenizer_config.json", b"[1]", "not a JSON object"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_tokenizer_file_is_named(copy: Path, name: str, content: bytes | None, cause: str) -> None:
-    file = copy / name
-    if content is None:
-        file.unlink()
-    else:
-        file.write_bytes(content)
-    with pytest.raises(TokenizerError, match=cause) as error:
-        Tokenizer.load(copy)
-    assert str(file) in str(error.value) and "\n" not in str(error.value)
+    refused(copy / name, content, cause)
+
+
+def refused(file: Path, content: bytes | None, cause: str) -> None:
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(TokenizerError) as error:
+        Tokenizer.load(file.parent)
+    message = str(error.value)
+    assert cause in message and str(file) in message and "\n" not in message
 
 
 # --- streaming ------------------------------------------------------------------------------------
@@ -107,18 +101,16 @@ def test_a_damaged_tokenizer_file_is_named(copy: Path, name: str, content: bytes
 class ByteCodec:
     """One token a byte; counts the tokens it decodes."""
 
-    def __init__(self) -> None:
-        self.decoded = 0
+    decoded = 0
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = list(ids)
         self.decoded += len(ids)
         return bytes(ids).decode(errors="replace")
 
-
-def stream(codec: ByteCodec, ids: Iterable[int]) -> list[str]:
-    decoder = StreamDecoder(codec)
-    return [decoder.push(token) for token in ids] + [decoder.flush()]
+    def streamed(self, ids: Iterable[int]) -> str:
+        decoder = StreamDecoder(self)
+        return "".join([*map(decoder.push, ids), decoder.flush()])
 
 
 hostile = st.one_of(
@@ -132,11 +124,11 @@ hostile = st.one_of(
 @given(hostile)
 @settings(max_examples=300)
 def test_deltas_sum_to_the_whole(raw: bytes) -> None:
-    assert "".join(stream(ByteCodec(), raw)) == raw.decode(errors="replace")
+    assert ByteCodec().streamed(raw) == raw.decode(errors="replace")
 
 
 @pytest.mark.parametrize("raw", [b"\xe2" * 8192, b"\x80" * 8192, b"\xf0\x9f" * 4096, b"a" * 8192])
 def test_linear_on_hostile_bytes(raw: bytes) -> None:
     codec = ByteCodec()
-    assert "".join(stream(codec, raw)) == raw.decode(errors="replace")
+    assert codec.streamed(raw) == raw.decode(errors="replace")
     assert codec.decoded < 40 * len(raw)
