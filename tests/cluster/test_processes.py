@@ -22,7 +22,6 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
-from tests.support import warm_interpreter
 from tests.support.cluster_runs import check_exactly_once, make_pages, sorted_markers
 from tests.support.paths import ROOT
 
@@ -50,7 +49,6 @@ class Processes:
             **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
             "DSOCR_RUNS": str(folder / "runs"), "PYTHONDONTWRITEBYTECODE": "1",
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
-            warm_interpreter.CHILDREN: str(interpreter),
         }  # fmt: skip
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
@@ -183,7 +181,6 @@ def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes:
     """200 pages, 15 kills, each while a page waits: every page once, and the bytes of a run without kills."""
     pages, kills, chance, driver = 200, ["worker", "child", "driver"] * 5, random.Random(11), 0
     processes.interpreter, local = sys.executable, ("local", "--workers", "2")
-    del processes.environment[warm_interpreter.CHILDREN]
     chance.shuffle(kills)
     held = {13 * number + 6: processes.folder / f"go-{number}" for number in range(len(kills))}
     make_pages(processes.folder / "pages", pages, {page: f"wait {go}" for page, go in held.items()})

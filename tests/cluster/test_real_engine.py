@@ -35,7 +35,6 @@ def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, s
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("quick_readers")
 @pytest.mark.parametrize(
     ("pages", "shard_pages", "workers"),
     [(4, 2, (1, 2)), pytest.param(200, 4, (1, 2, 5), marks=pytest.mark.slow)],
