@@ -113,10 +113,6 @@ TABLES: dict[str, pa.Schema] = {
         number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
         speedup_type=_TEXT, speedup_percent=_REAL,
     ),
-    # Figures of a run as another program reports them: calls of the host, by nsys. statistic: mean, total ...
-    "reported": _schema(
-        "subject figure value", subject=_TEXT, figure=_TEXT, statistic=_TEXT, value=_REAL, unit=_TEXT
-    ),
     # Points of an older project's analytic sweeps. part: what is estimated, vision in prefill; engine: eager,
     # flash, or counted, which is torch's counter. other_flops are part of flops.
     "sweep_points": _schema(

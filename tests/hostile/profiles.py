@@ -29,7 +29,6 @@ _LAUNCH = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric 
 TEXTS = (
     f'{_HEAD},Name\n{_ROW},"gemm(int, float)"\n\n{_HEAD},Style,Range\n{_ROW},PushPop,:decode\n',
     f"Processing [r] with [x]\n{_HEAD},Category,Operation\n{_ROW},CUDA_KERNEL,gemm\n",
-    f"{_HEAD.replace('Instances', 'Num Calls')},Name\n{_ROW},cuLaunchKernel\n",
     f'==PROF== Connected\n{_LAUNCH}\n"0","7","gemm","Speed","Duration","us","1,024.00"\nloss 1\n',
     json.dumps(_TRACE), json.dumps(_TRACE["traceEvents"]),
 )  # fmt: skip

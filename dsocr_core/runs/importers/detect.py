@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import llm_perf_opt, ncu, nsys, own_run, sweeps, torch_trace
@@ -24,7 +24,6 @@ from dsocr_core.runs.importers.imported import (
     as_text,
     digest,
     head_of,
-    unpacked,
 )
 from dsocr_core.runs.importers.own_run import DEPTH_LIMIT
 from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
@@ -58,17 +57,17 @@ class Kind(NamedTuple):
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
     """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
-    content = unpacked(files.place, TABLE_LIMIT)
+    content = read_bytes(files.place, TABLE_LIMIT)
     tables, unread = find_tables(text := as_text(content))
-    of_ncu = [table for table in tables if table.report in NCU]
-    of_nsys = [table for table in tables if table.report not in NCU]
+    of_ncu, of_nsys = (
+        [table for table in tables if (table.report in NCU) == is_ncu] for is_ncu in (True, False)
+    )
     runs = []
     if of_ncu:
         files.digests = {ncu.DETAILS: digest(text.encode())}
         found = ncu.launches_of(of_ncu)
-        notes = f"Nsight Compute, {found.count()} in {files.name}."
-        runs.append(files.profile("ncu", notes, found.tables()))
-    if of_nsys or not runs:
+        runs.append(files.profile("ncu", f"Nsight Compute, {found.count()} in {files.name}.", found.tables()))
+    if of_nsys or not of_ncu:
         files.digests = {nsys.KERNEL_SUMMARY: digest(content)}
         runs.append(nsys.read_tables(files, content, of_nsys, unread))
     return runs
@@ -90,33 +89,31 @@ FILES = (
     Kind("torch", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )
 
-_UNREAD = (
-    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|'
-     r'"Total Time \(\w+\)" ?:|^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|'
-     r'Duration \(\w+\))"?,',
-     "a report of Nsight Systems that is not read, or in a form of its own; print it with nsys stats "
-     "--format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"),
-    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, ",
-     "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details"),
-    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
-     "a page and no run; read it with dsocr run FILE, and import what that writes"),
-    ("", "not a file of a format that the history knows: it takes CSV of nsys stats or ncu, SQLite of nsys "
-     "export, traces of torch.profiler, sweeps, and folders or zips of runs"),
+_LOOKS = (
+    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\(ns\)"?[,;]', "Nsight Systems",
+     "; nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE prints what is read"),
+    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ", "Nsight Compute",
+     "; ncu --import FILE --csv --page details prints what is read"),
+    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page", "; dsocr run FILE reads it"),
+    ("", "nothing that the history knows", ""),
 )  # fmt: skip
-"""Forms that are not taken: what their name or content has, and what to do."""
+"""What a file that is not taken looks like by its name or content, and the way out."""
+_TAKEN = (
+    "taken are CSV of nsys stats or ncu, SQLite of nsys export, Chrome traces of torch.profiler, sweeps, and "
+    "folders or zips of runs"
+)
 
 
 def kind_of(file: Path) -> Kind:
-    """The kind of a file by itself. Raises InvalidFile: what it looks like, and what to give."""
-    head = head_of(file)
-    if (kind := next((kind for kind in FILES if kind.looks_like(file, head)), None)) is not None:
-        return kind
+    """The kind of a file by itself. Raises InvalidFile: what it looks like, and what is taken."""
+    if not (head := head_of(file)):
+        raise InvalidFile("empty")
+    for kind in FILES:
+        if kind.looks_like(file, head):
+            return kind
     named = file.name.replace("\n", " ") + "\n" + head
-    reasons = (why for form, why in _UNREAD if re.search(form, named, re.MULTILINE))
-    raise InvalidFile(next(reasons) if head else "empty")
-
-
-_NONE: Set[Path] = frozenset()
+    like, way_out = next(words for form, *words in _LOOKS if re.search(form, named, re.MULTILINE))
+    raise InvalidFile(f"looks like {like}; {_TAKEN}{way_out}")
 
 
 # --- the walk ---------------------------------------------------------------------------------------
@@ -141,6 +138,8 @@ class _Import:
         self.history = history
         self.report = ImportReport()
         self._looked_at = 0
+        self._of_runs: set[Path] = set()
+        """Files that folders' runs were made of, or that were named, and the folders that they are in."""
         self._archive: tuple[Path, Path] | None = None
         """Archive whose tree is walked, and the folder where it is unpacked."""
 
@@ -148,7 +147,7 @@ class _Import:
         """One path as it was given; a link is followed here and nowhere below."""
         before = self.report.count
         if path.is_dir():
-            self.folder(path)
+            self.tree(path)
         elif not path.exists():
             self._skip(path, "not there")
         elif _is_archive(path):
@@ -158,47 +157,42 @@ class _Import:
         if self.report.count == before:
             self._skip(path, "nothing in it")
 
-    def folder(self, directory: Path, depth: int = 0, source: str = "", seen: Set[Path] = _NONE) -> None:
-        """Take the runs in a folder; `source` is that of a run above, `seen` its files and their folders."""
-        if depth > DEPTH_LIMIT:
-            self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
-            return
-        if directory not in seen:
-            source = ""
-            kind = next((kind for kind in FOLDERS if kind.looks_like(directory, "")), None)
-            if kind is not None:
-                files = self._read(kind, directory).seen
-                if kind.source == "dsocr":  # all that its folder holds
-                    return
-                source, seen = kind.source, files.union(*(file.parents for file in files))
-        for place, is_folder in self._children(directory):
-            if is_folder:
-                self.folder(place, depth + 1, source, seen)
-            elif not source:
-                self._file(place)
-            elif place not in seen:
-                self._skip(place, f"not a file that is taken from {WORDS[source]}")
+    def tree(self, root: Path) -> None:
+        """Take the runs in a folder and below."""
 
-    def _children(self, directory: Path) -> list[tuple[Path, bool]]:
-        """Contents of a folder, sorted, with whether it is a folder; links and what is neither are named."""
-        found: list[tuple[Path, bool]] = []
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    self._looked_at += 1
-                    if self._looked_at > FILE_LIMIT:
-                        if self._looked_at == FILE_LIMIT + 1:
-                            self._skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
-                        break
-                    if entry.is_symlink():
-                        self._skip(Path(entry.path), "a link; give the path it leads to")
-                    elif entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
-                        found.append((Path(entry.path), entry.is_dir(follow_symlinks=False)))
+        def unread(error: OSError) -> None:
+            self._skip(Path(error.filename), f"cannot be read ({error.strerror})")
+
+        for folder, names, files in os.walk(root, onerror=unread):
+            directory = Path(folder)
+            self._looked_at += len(names) + len(files)
+            if self._looked_at > FILE_LIMIT:
+                self._skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
+                return
+            too_deep = len(directory.relative_to(root).parts) > DEPTH_LIMIT
+            if too_deep:
+                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+            if too_deep or self._is_whole_run(directory):
+                names.clear()
+                continue
+            names.sort()
+            for place in (directory / name for name in (*names, *sorted(files))):
+                if place.is_symlink():
+                    self._skip(place, "a link; give the path it leads to")
+                elif not place.is_dir() and place not in self._of_runs:
+                    if directory in self._of_runs:
+                        self._skip(place, "not a file that is taken from the run around it")
                     else:
-                        self._skip(Path(entry.path), "not a regular file")
-        except OSError as error:
-            self._skip(directory, f"cannot be read ({error.strerror})")
-        return sorted(found)
+                        self._file(place)
+
+    def _is_whole_run(self, directory: Path) -> bool:
+        """Take the run of a folder; tells whether all that the folder holds is of it."""
+        kind = next((kind for kind in FOLDERS if kind.looks_like(directory, "")), None)
+        if kind is None or directory in self._of_runs:
+            return False
+        for file in (directory / "run", *self._read(kind, directory).seen):
+            self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(directory))}
+        return kind.source == "dsocr"
 
     def _file(self, file: Path) -> None:
         """A file that is not part of a run's folder."""
@@ -216,7 +210,7 @@ class _Import:
             with own_run.unpacked_archive(file) as (directory, left_out):
                 self.report.skipped += left_out
                 self._archive = file, directory
-                self.folder(directory)
+                self.tree(directory)
         except InvalidFile as error:
             self._skip(file, str(error))
         finally:
@@ -231,10 +225,11 @@ class _Import:
     def _read(self, kind: Kind, place: Path) -> RunFiles:
         """Read the runs of a folder or a file and write them; returns its files."""
         files = RunFiles(place)
+        runs: list[ImportedRun] = []
         try:
             runs = kind.read(files)
         except InvalidFile as error:
-            runs, document = [], place / (own_run.DOCUMENT if kind.source == "dsocr" else "")
+            document = place / (own_run.DOCUMENT if kind.source == "dsocr" else "")
             if document not in files.seen:
                 files.skip(document, str(error))
         for skipped in files.skipped:
@@ -252,11 +247,8 @@ class _Import:
                 return
         except EntryExists:
             pass
-        except (DsocrError, pa.ArrowException) as error:  # the latter for a column of another type
+        except (DsocrError, OSError, pa.ArrowException) as error:  # the last for a column of another type
             self._skip(run.origin, one_line(error, 300))
-            return
-        except OSError as error:
-            self._skip(run.origin, f"could not be written ({error.strerror})")
             return
         self.report.known.append(found)
 

@@ -11,9 +11,9 @@ import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -64,17 +64,6 @@ def head_of(file: Path) -> str:
     return start.decode("utf-16" if start[:2] in UTF16 else "utf-8-sig", errors="replace")
 
 
-def unpacked(file: Path, limit: int) -> bytes:
-    """A file's content, of `limit` bytes at most. Raises InvalidFile."""
-    if (size := file.stat().st_size) > limit:
-        raise InvalidFile(f"{size:,} bytes; at most {limit:,} are read")
-    with opened(file) as handle:
-        content = handle.read(limit + 1)
-    if len(content) > limit:
-        raise InvalidFile(f"more than {limit:,} bytes when unpacked")
-    return content
-
-
 def as_text(content: bytes) -> str:
     """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises InvalidFile."""
     try:
@@ -99,10 +88,8 @@ def as_yaml(text: str) -> Fields:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise InvalidFile("YAML with aliases is not read")
         return _plain(yaml.safe_load(text))
-    except RecursionError as error:
-        raise InvalidFile("YAML nested too deeply") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise InvalidFile(f"not YAML ({' '.join(str(error).split())[:200]})") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidFile(f"not YAML that is read ({' '.join(str(error).split())[:200]})") from error
 
 
 def _plain(data: Any) -> Fields:
@@ -121,14 +108,10 @@ class Fields(dict[str, Any]):
 
     def number(self, key: str) -> float | None:
         """A number of 0 and more."""
-        value = self.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidFile(f"{self._path(key)} is not a number")
-        if not 0 <= value <= _NUMBER_LIMIT:
+        value = self._value(key, "a number", int, float)
+        if value is not None and not 0 <= value <= _NUMBER_LIMIT:
             raise InvalidFile(f"{self._path(key)} is {value:g}: out of all bounds")
-        return float(value)
+        return None if value is None else float(value)
 
     def whole(self, key: str) -> int | None:
         """A whole number of 0 and more."""
@@ -139,10 +122,7 @@ class Fields(dict[str, Any]):
 
     def text(self, key: str) -> str | None:
         """A text; None for an empty one, too."""
-        value = self.get(key)
-        if value is not None and not isinstance(value, str):
-            raise InvalidFile(f"{self._path(key)} is not a text")
-        return value or None
+        return self._value(key, "a text", str) or None
 
     def object(self, key: str) -> Fields:
         """An object, empty where it is missing."""
@@ -150,10 +130,14 @@ class Fields(dict[str, Any]):
 
     def objects(self, key: str) -> list[Fields]:
         """A list of objects, empty where it is missing."""
-        values = self.get(key, [])
-        if not isinstance(values, list):
-            raise InvalidFile(f"{self._path(key)} is not a list")
+        values = self._value(key, "a list", list) or []
         return [Fields(value, f"{self._path(key)}[{place}]") for place, value in enumerate(values)]
+
+    def _value(self, key: str, words: str, *kinds: type) -> Any:
+        value = self.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise InvalidFile(f"{self._path(key)} is not {words}")
+        return value
 
     def _path(self, key: str) -> str:
         return f"{self.name}.{key}"[-200:].lstrip(".")
@@ -187,6 +171,12 @@ def moment_of(text: str) -> datetime | None:
         return None
 
 
+def shared_folders(folders: Iterable[tuple[str, ...]]) -> int:
+    """Count the folders that all of these paths have in common at their begin."""
+    same = [len({*names}) == 1 for names in zip(*folders, strict=False)]
+    return [*same, False].index(False)
+
+
 # --- a run ------------------------------------------------------------------------------------------
 
 
@@ -211,17 +201,22 @@ class RunFiles:
     seen: set[Path] = field(default_factory=set)
     """Files that were taken, or named in `skipped`."""
 
-    def take(self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int) -> Parsed | None:
+    def take(
+        self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT
+    ) -> Parsed | None:
         """Parse a text; None where it is refused, with the reason in `skipped`."""
-        self.seen.add(file)
         try:
             content = read_bytes(file, limit)
             parsed = parse(as_text(content))
         except InvalidFile as error:
             self.skip(file, str(error))
             return None
-        self.digests[role], self.paths[role] = digest(content), file
+        self.keep(role, file, content)
         return parsed
+
+    def keep(self, role: str, file: Path, content: bytes) -> None:
+        self.digests[role], self.paths[role] = digest(content), file
+        self.seen.add(file)
 
     def skip(self, file: Path, reason: str) -> None:
         self.seen.add(file)
@@ -273,11 +268,7 @@ class ImportedRun:
             raise
 
 
-# --- the report -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class FoundRun:
+class FoundRun(NamedTuple):
     """A run that an import found."""
 
     run_id: str
@@ -301,9 +292,7 @@ class ImportReport:
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
-        runs = {
-            state: [asdict(run) | {"origin": paired(str(run.origin))} for run in found]
-            for state, found in (("imported", self.imported), ("known", self.known))
+        return {
+            state: [{name: paired(str(value)) for name, value in each._asdict().items()} for each in found]
+            for state, found in vars(self).items()
         }
-        skipped = [{"path": paired(str(item.path)), "reason": item.reason} for item in self.skipped]
-        return {**runs, "skipped": skipped}

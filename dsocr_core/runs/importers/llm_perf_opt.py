@@ -6,7 +6,7 @@ Traps of the format, and what is made of them:
 - A stage that is missing, or that its writer filled up with 0, was not measured: it has no row.
 - A run under Nsight carries the profiler's overhead and is marked as profiled. Its summary's `Device` is
   empty, and its only "input" is the command line of the workload.
-- `nvtx_capture: prefill` in `config.yaml` is a default; only `capture_range: nvtx` makes it true.
+- `nvtx_capture: prefill` in `config.yaml` is a default; only the command line says what was captured.
 - fvcore's FLOPs count a multiply-add once, and its `decode` is the head's share of a prefill. They are kept
   under kinds of their own, never beside ours.
 """
@@ -27,7 +27,6 @@ from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers.imported import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
-    TEXT_LIMIT,
     Fields,
     ImportedRun,
     Row,
@@ -37,13 +36,7 @@ from dsocr_core.runs.importers.imported import (
     file_time,
     moment_of,
 )
-from dsocr_core.runs.importers.llm_perf_pages import (
-    Page,
-    has_link,
-    join,
-    read_gallery,
-    read_predictions,
-)
+from dsocr_core.runs.importers.llm_perf_pages import Page, join, read_gallery, read_predictions
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range
 from dsocr_core.runs.record import RunRecord
@@ -52,23 +45,20 @@ Parsed = TypeVar("Parsed")
 Spread = dict[str, float | None]
 """`mean` and `std` over the pages of a run."""
 
-BACKEND = VENDOR
-"""llm-perf-opt runs the published modelling code, under a loop of its own."""
-_WORKLOAD = "tmp/workload/torch_profiler"
+_TORCH, _WORKLOAD = "torch_profiler", "tmp/workload/torch_profiler"
 PLACES: Mapping[str, tuple[str, ...]] = {
-    "env.json": ("", "torch_profiler"),
+    "env.json": ("", _TORCH),
     "config.yaml": ("",),
-    "inputs.yaml": ("", "torch_profiler"),
-    "metrics.json": ("torch_profiler", "", _WORKLOAD),
-    "stakeholder_summary.md": ("", "torch_profiler", _WORKLOAD),
-    "predictions.jsonl": ("torch_profiler/pred", "torch_profiler", "", f"{_WORKLOAD}/pred"),
+    "inputs.yaml": ("", _TORCH),
+    "metrics.json": (_TORCH, "", _WORKLOAD),
+    "stakeholder_summary.md": ("", _TORCH, _WORKLOAD),
+    "predictions.jsonl": (f"{_TORCH}/pred", _TORCH, "", f"{_WORKLOAD}/pred"),
     "static_compute.json": ("static_analysis", ""),
     KERNEL_SUMMARY: ("nsys",),
     "cmd.txt": ("nsys",),
 }
 """Folders of each file of a run; the first that can be read is taken."""
-_LONG = ("predictions.jsonl", KERNEL_SUMMARY)
-_GALLERIES = ("torch_profiler/viz", "viz", f"{_WORKLOAD}/viz")
+_GALLERIES = (f"{_TORCH}/viz", "viz", f"{_WORKLOAD}/viz")
 _COMMON = ("env.json", "config.yaml", "inputs.yaml")
 """Files that others than runs have, as `cmd.txt`; any of the rest in the first of its folders makes a run."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -107,8 +97,9 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     for reason in left_out:
         run.skip(run.paths["predictions.jsonl"], reason)
     known = {item["path"]: item for item in inputs}
-    of_pages = [path for path, item in known.items() if not _is_command(item)]
-    pages = join(predictions, read_gallery(run, _GALLERIES), of_pages)
+    galleries = [run.place / folder for folder in _GALLERIES if not _has_link(run.place, folder)]
+    shown = [page for gallery in galleries for page in read_gallery(run, gallery)]
+    pages = join(predictions, shown, [path for path, item in known.items() if not _is_command(item)])
     files: dict[str, bytes | Path] = {
         f"{'imported' if role in PLACES else 'vendor'}/{role}": file for role, file in run.paths.items()
     }
@@ -119,7 +110,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
         "readings": [_reading(page, known.get(page["path"], {}), preset) for page in pages],
         "stage_timings": _timings(pages, figures),
         "stage_flops": flops,
-        "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command, pipeline)),
+        "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command or "")),
     }
     if not any(tables.values()):
         raise InvalidFile("no times, kernels, FLOPs or pages could be read")
@@ -132,7 +123,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     notes = " ".join(filter(None, (note, "" if kernels is None else shares_note(kernels))))
     record = RunRecord(
         id=run.content_id("llm-perf-opt"), created=created, source="llm-perf-opt",
-        command=command or " ".join(workload.split()) or None, backends=(BACKEND,), engine="llm-perf-opt",
+        command=command or " ".join(workload.split()) or None, backends=(VENDOR,), engine="llm-perf-opt",
         device=device if isinstance(device, str) else None, gpu=gpu if isinstance(gpu, str) else None,
         versions={name: value for name, value in environment.items() if isinstance(value, str) and value},
         dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None,
@@ -146,15 +137,20 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
 def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | None:
     """Read what the first readable file of a role says, None when there is none."""
     taken: Parsed | None = None
-    for folder in PLACES[role]:
-        file = run.place / folder / role
-        if not (file.is_file() or file.is_symlink()) or has_link(run.place, folder):
+    for file in (run.place / folder / role for folder in PLACES[role]):
+        if not file.is_file() or _has_link(run.place, file.parent.relative_to(run.place)):
             continue
         if taken is not None:
             run.skip(file, f"the run has another {role}")
         else:
-            taken = run.take(role, file, parse, TABLE_LIMIT if role in _LONG else TEXT_LIMIT)
+            taken = run.take(role, file, parse, TABLE_LIMIT)
     return taken
+
+
+def _has_link(directory: Path, place: str | Path) -> bool:
+    """Tell whether a folder on the way from a directory to one below it is a link."""
+    ways = [directory / place, *(directory / place).parents]
+    return any(way.is_symlink() for way in ways[: ways.index(directory)])
 
 
 # --- rows -------------------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | 
 
 def _reading(page: Page, item: Mapping[str, Any], preset: str | None) -> Row:
     times = [{"stage": of, "milliseconds": taken} for of, taken in page["times"].items()] or None
-    return {**page, **item, "preset": preset, "backend": BACKEND, "times": times}
+    return {**page, **item, "preset": preset, "backend": VENDOR, "times": times}
 
 
 def _timings(pages: list[Page], figures: Summary) -> list[Row]:
@@ -172,7 +168,7 @@ def _timings(pages: list[Page], figures: Summary) -> list[Row]:
         found += [(None, of, stage, spread[of]) for stage, spread in figures.stages.items()]
     return [
         {
-            "page": page, "backend": BACKEND, "stage": stage, "milliseconds": taken,
+            "page": page, "backend": VENDOR, "stage": stage, "milliseconds": taken,
             "inside_prefill": stage in _INSIDE, "aggregate": aggregate,
         }
         for page, aggregate, stage, taken in found
@@ -208,7 +204,7 @@ def _flops(text: str) -> list[Row]:
             if flops := stages.object(stage).number(name):
                 # Their decode is counted for one new token, ours for a page.
                 kind = "analytic_per_token" if stage == "decode" and kind == "analytic" else kind
-                rows.append({"backend": BACKEND, "stage": stage, "flops": flops, "kind": kind})
+                rows.append({"backend": VENDOR, "stage": stage, "flops": flops, "kind": kind})
     return rows
 
 
@@ -226,33 +222,31 @@ class Summary(NamedTuple):
     """ISO 8601 time in UTC."""
     device: str | None = None
 
-    @classmethod
-    def of(cls, stages: Mapping[str, Spread], reported: Mapping[str, Any], *more: str | None) -> Summary:
-        # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
-        timed = {stage: spread for stage, spread in stages.items() if spread["mean"]}
-        return cls(timed, {name: each for name, each in reported.items() if each}, *more)
+
+def _measured(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
+    """Without stages of 0 ms, which did not run or were not timed: their writer says it so."""
+    return {stage: spread for stage, spread in spreads.items() if spread["mean"]}
 
 
 def _metrics(text: str) -> Summary:
     """The figures of a `metrics.json`. Raises InvalidFile."""
     data = as_json(text)
     aggregates, mfu, dims = data.object("aggregates"), data.object("mfu_per_stage"), data.object("model_dims")
-    stages = aggregates.object("stage_ms")
 
-    def spreads(of: Fields, names: Mapping[str, str]) -> dict[str, Spread]:
-        found = {to: of.object(name) for name, to in names.items() if of.get(name) is not None}
-        pairs = {to: {each: pair.number(each) for each in ("mean", "std")} for to, pair in found.items()}
-        if without := [to for to, pair in pairs.items() if pair["mean"] is None]:
+    def spreads(of: Fields, *names: str) -> dict[str, Spread]:
+        found = {name.removesuffix("_ms"): of.object(name) for name in names if of.get(name) is not None}
+        if without := [name for name, pair in found.items() if pair.number("mean") is None]:
             raise InvalidFile(f"{without[0]} has no mean")
-        return pairs
+        return {name: {of: pair.number(of) for of in ("mean", "std")} for name, pair in found.items()}
 
-    found = spreads(aggregates, {"prefill_ms": "prefill", "decode_ms": "decode"})
-    figures: dict[str, Any] = spreads(aggregates, {"tokens": "tokens", "tokens_per_s": "tokens_per_s"})
+    of_stages = aggregates.object("stage_ms")
+    stages = spreads(aggregates, "prefill_ms", "decode_ms") | spreads(of_stages, *of_stages)
+    figures: dict[str, Any] = spreads(aggregates, "tokens", "tokens_per_s")
     scopes = {"model-level": data.number("mfu_model_level")} | {name: mfu.number(name) for name in mfu}
     figures["mfu"] = {scope: value for scope, value in scopes.items() if value}
     figures["peak_tflops"] = data.number("peak_tflops")
     figures["model_dims"] = {name: dims.whole(name) for name in dims}
-    return Summary.of(found | spreads(stages, {name: name for name in stages}), figures)
+    return Summary(_measured(stages), {name: each for name, each in figures.items() if each})
 
 
 def read_summary(text: str) -> Summary:
@@ -282,8 +276,9 @@ def read_summary(text: str) -> Summary:
     moment = moment_of(generated[1]) if generated else None
     if generated and moment is None:
         raise InvalidFile(f"'{generated[1][:40]}' is not a time")
+    reported = {name: each for name, each in figures.items() if each}
     created = moment.isoformat() if moment else None
-    return Summary.of(stages, figures, created, environment.get("Device") or None)
+    return Summary(_measured(stages), reported, created, environment.get("Device") or None)
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:
@@ -326,16 +321,14 @@ def _nsight_command(text: str) -> str:
     return command
 
 
-def _captured(command: str | None, pipeline: Mapping[str, Any]) -> str | None:
+def _captured(command: str) -> str | None:
     """The one stage whose NVTX range alone was captured, None for all of them."""
-    nsys = _section(pipeline, "nsys")
-    range_, name = nsys.get("capture_range"), nsys.get("nvtx_capture")
-    if command is not None:
-        options = dict(re.findall(r"(?<!\S)(--capture-range|--nvtx-capture|-c|-p)[= ](\S+)", command)[::-1])
-        range_ = options.get("--capture-range", options.get("-c"))
-        name = options.get("--nvtx-capture", options.get("-p"))
-    stage = stage_of_range(name) if range_ == "nvtx" and isinstance(name, str) else None
-    return stage.value if stage else None
+    found = re.findall(r"(?<!\S)(--capture-range|--nvtx-capture|-c|-p)[= ](\S+)", command)
+    options = {
+        {"-c": "--capture-range", "-p": "--nvtx-capture"}.get(name, name): each for name, each in found
+    }
+    of_range = options.get("--capture-range") == "nvtx"
+    return stage_of_range(options.get("--nvtx-capture", "")) if of_range else None
 
 
 def _preset(sizes: Mapping[str, Any]) -> str | None:

@@ -18,13 +18,11 @@ from dsocr_core.runs.importers.imported import (
     RunFiles,
     as_json,
     as_text,
-    digest,
+    shared_folders,
 )
 
 STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
 PAGE_LIMIT = 100_000
-_NAME_DEPTH = 8
-"""Folders of a path that a page's name may need; beyond, it is the whole path."""
 
 Page = dict[str, Any]
 """One reading of one image as a row of `readings`: `page`, its name; `path` as the run had it; text, tokens,
@@ -79,53 +77,39 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
     return pages, left_out
 
 
-def has_link(directory: Path, place: str) -> bool:
-    """Tell whether a folder on the way from a directory to one below it is a link."""
-    ways = [PurePath(place), *PurePath(place).parents][:-1]
-    return any((directory / folder).is_symlink() for folder in ways)
-
-
-def read_gallery(run: RunFiles, places: Sequence[str]) -> list[Page]:
-    """The pages in the folders of these places."""
-    galleries = [run.place / place for place in places if not has_link(run.place, place)]
-    folders = [each for gallery in galleries if gallery.is_dir() for each in sorted(gallery.iterdir())]
-    whole = [each for each in folders[:PAGE_LIMIT] if not each.is_symlink() and (each / INFO).is_file()]
+def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
+    """The pages in the folders of a gallery."""
+    folders = sorted(gallery.iterdir())[:PAGE_LIMIT] if gallery.is_dir() else []
+    whole = [each for each in folders if not each.is_symlink() and (each / INFO).is_file()]
     return [page for folder in whole if (page := _shown(run, folder)) is not None]
 
 
 def _shown(run: RunFiles, folder: Path) -> Page | None:
     """A page of the gallery, its files taken as `viz/<md5>/`; None where it is refused."""
-
-    def parsed(text: str) -> Page:
-        data = as_json(text)
-        return _page(data, "source_image", data.object("timings_ms"))
-
-    page = run.take(str(folder), info := folder / INFO, parsed, TEXT_LIMIT)
-    if page is None:
+    try:
+        data = as_json(as_text(content := read_bytes(folder / INFO, TEXT_LIMIT)))
+        page = _page(data, "source_image", data.object("timings_ms"))
+        # Theirs is the MD5 of the image's path.
+        name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page["path"])
+        if f"viz/{name}/{INFO}" in run.digests:
+            raise InvalidFile("the run has another folder of this page")
+    except InvalidFile as error:
+        run.skip(folder / INFO, str(error))
         return None
-    # Theirs is the MD5 of the image's path.
-    name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page["path"])
-    found, place = run.digests.pop(str(folder)), f"viz/{name}"
-    if f"{place}/{INFO}" in run.digests:
-        run.skip(info, "the run has another folder of this page")
-        return None
-    run.digests[f"{place}/{INFO}"], run.paths[f"{place}/{INFO}"] = found, run.paths.pop(str(folder))
-    images = folder / "images"
-    crops = [] if images.is_symlink() else sorted(images.glob("*.jpg"))
+    run.keep(f"viz/{name}/{INFO}", folder / INFO, content)
+    crops = [] if (folder / "images").is_symlink() else sorted(folder.glob("images/*.jpg"))
     for file in (folder / RESULT_MMD, folder / RESULT_IMAGE, *crops):
-        if not file.exists() and not file.is_symlink():
-            continue
-        role = f"{place}/{file.relative_to(folder).as_posix()}"
-        run.seen.add(file)
-        try:
-            run.digests[role], run.paths[role] = _digest_of_picture(file, file in crops), file
-        except InvalidFile as error:
-            run.skip(file, str(error))
+        if file.exists() or file.is_symlink():
+            try:
+                role = f"viz/{name}/{file.relative_to(folder).as_posix()}"
+                run.keep(role, file, _picture(file, file in crops))
+            except InvalidFile as error:
+                run.skip(file, str(error))
     return page
 
 
-def _digest_of_picture(file: Path, is_crop: bool) -> str:
-    """The digest of what the published `save_results` writes for a page. Raises InvalidFile."""
+def _picture(file: Path, is_crop: bool) -> bytes:
+    """The content of what the published `save_results` writes for a page. Raises InvalidFile."""
     if is_crop and not re.fullmatch(r"\d{1,6}\.jpg", file.name):
         raise InvalidFile("not a numbered crop")
     content = read_bytes(file, TEXT_LIMIT if file.name == RESULT_MMD else PICTURE_LIMIT)
@@ -133,7 +117,7 @@ def _digest_of_picture(file: Path, is_crop: bool) -> str:
         as_text(content)
     elif not content.startswith(b"\xff\xd8\xff"):
         raise InvalidFile("not a JPEG picture")
-    return digest(content)
+    return content
 
 
 def join(predictions: list[Page], shown: Iterable[Page], inputs: Iterable[str]) -> list[Page]:
@@ -159,28 +143,22 @@ def join(predictions: list[Page], shown: Iterable[Page], inputs: Iterable[str]) 
 
 
 def page_names(images: Sequence[str]) -> list[str]:
-    """A name for each image: its file name, longer where two would be equal; its second reading is
+    """A name for each image: its path in the folder that all have in common; of its second reading
     `name (2)`.
 
-    The name pairs the page with the same page of other runs, so it does not hold the folder of a machine
-    unless it must.
+    The name pairs the page with the same page of other runs, so it does not hold the folder of a machine.
     """
-    parts = {image: _parts(image) for image in images}
-    names: dict[str, str] = {}
-    for depth in range(1, _NAME_DEPTH + 1):
-        ends = Counter(each[-depth:] for each in parts.values())
-        for image, each in parts.items():
-            if ends[each[-depth:]] == 1:
-                names.setdefault(image, "/".join(each[-depth:]))
-    result: dict[str, None] = {}
+    parts = [_parts(image) for image in images]
+    shared = shared_folders(each[:-1] for each in parts)
+    names: dict[str, None] = {}
     readings: Counter[str] = Counter()
-    for image in images:
-        name = names.get(image, image)
-        while name in result:
-            readings[image] += 1
-            name = f"{names.get(image, image)} ({readings[image] + 1})"
-        result[name] = None
-    return list(result)
+    for each in parts:
+        name = first = "/".join(each[shared:])
+        while name in names:
+            readings[first] += 1
+            name = f"{first} ({readings[first] + 1})"
+        names[name] = None
+    return list(names)
 
 
 def _parts(image: str) -> tuple[str, ...]:

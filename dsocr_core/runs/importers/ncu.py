@@ -18,7 +18,6 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.imported import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
-    TEXT_LIMIT,
     Fields,
     ImportedRun,
     RunFiles,
@@ -170,19 +169,12 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
         files.skip(folder, f"more than {KERNEL_LIMIT:,} kernels")
     digests: dict[str, str] = {}
     found: list[Launches] = []
-    names: dict[str, str] = {}
     for folder in folders[:KERNEL_LIMIT]:
-        launched = _kernel(files, folder)
-        taken, files.digests = files.digests, {}
-        if launched is None:
-            continue
-        same = names.setdefault("".join(sorted(taken.values())), folder.name)
-        if same != folder.name:
-            files.skip(folder, f"the same as {same}")
-            continue
-        # The digests of a folder, under the place that its kernel has in the profile.
-        digests |= {f"{len(names)}/{name}": value for name, value in taken.items()}
-        found.append(launched)
+        if (launched := _kernel(files, folder)) is not None:
+            found.append(launched)
+            # Under the place that the kernel has in the profile.
+            digests |= {f"{len(found)}/{name}": value for name, value in files.digests.items()}
+        files.digests = {}
     if not found:
         raise InvalidFile("no kernel of it could be read")
     parts = (
@@ -191,20 +183,20 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     )
     launches = Launches(*parts)
     command = files.place / "command.yaml"
-    data = files.take("command", command, as_yaml, TEXT_LIMIT) if command.exists() else None
-    data = data or Fields(None)
-    words, sections = (data.get(name) for name in ("launch_command", "sections"))
+    data = (files.take("command", command, as_yaml) if command.exists() else None) or Fields(None)
+    words, sections = (
+        each if isinstance(each, list) else [] for each in map(data.get, ("launch_command", "sections"))
+    )
     moment = moment_of(str(data.get("timestamp")))
     notes = f"Nsight Compute, {launches.count()}."
-    if isinstance(sections, list) and sections:
+    if sections:
         notes += f" Sections: {', '.join(str(name)[:80] for name in sections[:40])}."
-    first = folders[0] / DETAILS
     files.digests = digests
     record = RunRecord(
         id=files.content_id("ncu"), source="ncu", profiled=True,
         created=moment.isoformat(timespec="seconds") if moment else
-        file_time(first if first.exists() else first.parent),
-        command=" ".join(map(str, words))[:4000] if isinstance(words, list) else None,
+        file_time(_tables_of(folders[0])[0]),
+        command=" ".join(map(str, words))[:4000] or None,
         notes=notes if moment else f"{notes} {FILE_TIME_NOTE}",
     )  # fmt: skip
     return [ImportedRun(record, files.place, launches.tables())]
@@ -223,8 +215,6 @@ def _kernel(files: RunFiles, folder: Path) -> Launches | None:
 
     for file in _tables_of(folder):
         launched = files.take(file.name, file, with_table, TABLE_LIMIT) or launched
-    if launched is not None and not (folder / DETAILS).exists():
-        files.skip(folder / DETAILS, "not there; the sections' own files are taken")
     return launched
 
 

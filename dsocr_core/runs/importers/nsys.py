@@ -26,6 +26,7 @@ from dsocr_core.base.sanitise import paired
 from dsocr_core.models.family import all_stages
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
 from dsocr_core.runs.importers.stages import (
+    NAME_LIMIT,
     RANGE,
     by_stage,
     kernel_rows,
@@ -39,31 +40,25 @@ from dsocr_core.runs.importers.tables import Table, figures, find_tables, refuse
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
 """Backend that the stages of a profile are said to be of: the profiled program itself is not known."""
-_NS = {
-    "ns": 1.0, "nsec": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6,
-    "s": 1e9, "sec": 1e9,
-}  # fmt: skip
+_NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _TIMES = {
     "total time": "total_ns", "avg": "avg_ns", "med": "med_ns", "min": "min_ns", "max": "max_ns",
     "stddev": "stddev_ns", "duration": "took",
 }  # fmt: skip
-_COLUMNS = {**_TIMES, "instances": "instances", "calls": "instances", "time": "time_percent"}
-_KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum", "cuda_gpu_trace")
-_RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
-_CALLS = ("cuda_api_sum",)
+_COLUMNS = {**_TIMES, "instances": "instances", "time": "time_percent"}
+_KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_sum", "cuda_gpu_trace")
+_RANGES = ("nvtx_pushpop_sum", "nvtx_sum")
 """Reports by what they hold; of those with the same the first is taken."""
-_HOST_CALL = r"cu[A-Z]|cuda[A-Z]"
 
 FILE_LIMIT = 8 * 1024**3
 SECONDS = 120.0
 RANGE_LIMIT, KERNEL_LIMIT = 1_000_000, 5_000_000
 _KERNEL, _NVTX, _RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
 _WORK = (_KERNEL, *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("GRAPH_TRACE", "MEMCPY", "MEMSET")))
-_NAME_LIMIT = 4_000
 _STEPS = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
-_THREAD = (1 << 24) - 1
-"""The bits of a thread in nsys' number of a thread; the others say the process."""
+_PROCESS = f"globalTid & ~{(1 << 24) - 1}"
+"""Of nsys' number of a thread all but the thread's own bits."""
 _LAUNCH = np.dtype([(name, "i8") for name in ("name", "start", "end", "thread", "moment")])
 """`name` is a number among the strings; -1 is not known."""
 
@@ -78,26 +73,20 @@ def read_tables(
 
     `unread` are the names of further reports in the file.
     """
-    # osrt_sum and syscall_sum, which stand in a file of all reports, have the columns of cuda_api_sum.
-    of_system = {id(table) for table in tables if table.report in _CALLS and not _is_host(table).any()}
-    of = _by_report([table for table in tables if id(table) not in of_system])
-    kernels, ranges, calls = (_first(of, names) for names in (_KERNELS, _RANGES, _CALLS))
+    of = _by_report(tables)
+    kernels, ranges = _first(of, _KERNELS), _first(of, _RANGES)
     found = _kernels(kernels) if kernels else pd.DataFrame()
     stages, other_ranges = _stages(ranges) if ranges else ([], "")
-    rows = {"kernels": kernel_rows(found), "timings": stages, "reported": _calls(calls) if calls else []}
-    taken = [table.report for table in (kernels, ranges, calls) if table]
-    left_out = [*dict.fromkeys([*unread, *of, *(["osrt_sum"] if of_system else [])])]
-    left_out = [report for report in left_out if report not in taken]
+    rows = {"kernels": kernel_rows(found), "timings": stages}
+    taken = [report for report in of if report in [table.report for table in (kernels, ranges) if table]]
+    left_out = [report for report in dict.fromkeys([*unread, *of]) if report not in taken]
     if not any(rows.values()):
-        raise InvalidFile(
-            other_ranges
-            or f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
-        )
-    notes = [f"Nsight Systems ({', '.join(each for each in of if each in taken)}) in {files.name}."]
-    notes += [other_ranges, shares_note(found)]
+        way_out = f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
+        raise InvalidFile(other_ranges or way_out)
+    notes = [f"Nsight Systems ({', '.join(taken)}) in {files.name}.", other_ranges, shares_note(found)]
     notes += [f"Not taken of it: {', '.join(left_out)[:300]}."] if left_out else []
     run = files.profile(
-        "nsys", " ".join(filter(None, notes)), {of: each for of, each in rows.items() if each}
+        "nsys", " ".join(filter(None, notes)), {name: each for name, each in rows.items() if each}
     )
     return replace(run, files={f"imported/{KERNEL_SUMMARY}": content})
 
@@ -125,42 +114,36 @@ def _by_report(found: Sequence[Table]) -> dict[str, Table]:
     return of
 
 
-def _is_host(calls: Table) -> pd.Series:
-    return calls.rows["name"].str.match(_HOST_CALL)
-
-
 def _figures(table: Table, name: str) -> pd.DataFrame:
     """The names of a table, its times in ns, instances and shares, by line. Raises InvalidFile."""
-    texts = table.rows[[column for column in _COLUMNS if column in table.rows]]
-    worth = pd.Series({_COLUMNS[column]: _NS.get(table.units.get(column, ""), np.nan) for column in texts})
-    usual = next((_NS[unit] for unit in table.units.values() if unit in _NS), 1.0)
-    worth = worth.fillna(usual).where(worth.index.isin(_TIMES.values()), 1.0)
-    texts = texts.rename(columns=_COLUMNS)
+    texts = table.rows[[column for column in _COLUMNS if column in table.rows]].rename(columns=_COLUMNS)
     long = texts.melt(ignore_index=False)
-    units = long["variable"].map({"time_percent": "%", "instances": "count"})
-    plain = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
-    plain = pd.DataFrame(plain, texts.index, texts.columns)
-    found = plain.apply(pd.to_numeric, errors="coerce")
-    last_digit = plain.apply(lambda cells: 10.0 ** -cells.str.partition(".")[2].str.len()) * worth
+    plain = figures(
+        long["value"], long["variable"].map({"time_percent": "%", "instances": "count"}), {"count"}
+    )
+    values = pd.to_numeric(plain, errors="coerce").to_numpy(float).reshape(texts.shape, order="F")
+    found = pd.DataFrame(values, texts.index, texts.columns)
     for column in found:
         wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
         refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
-    found *= worth
+    unit = next(
+        (_NS[of.removesuffix("ec")] for of in table.units.values() if of.removesuffix("ec") in _NS), 1.0
+    )
+    found[found.columns.intersection(_TIMES.values())] *= unit
     found["name"] = table.rows[name]
     refuse(found["name"] == "", "row {} has no name")
     refuse(found["took" if "took" in found else "total_ns"].isna(), "row {} has no time")
     if "took" in found:
         return found
-    total, instances = found["total_ns"], found["instances"]
+    instances = found["instances"]
     is_count = (instances % 1 == 0) & instances.between(1, 1e15)
     refuse(~is_count, "row {}: '{:.40}' instances: not a whole number of 1 and more", texts["instances"])
     if "avg_ns" in found:
-        bound = np.maximum(
-            last_digit["avg_ns"] + last_digit["total_ns"] / instances, 1e-6 * total / instances
-        )
-        off = (found["avg_ns"] - total / instances).abs() > bound
+        mean = found["total_ns"] / instances
+        # Nanoseconds are printed with one decimal or none, larger units with three or more.
+        rounded = np.maximum(max(1.0, 1e-3 * unit) * (1 + 1 / instances), 1e-6 * mean)
         said = [texts[column] for column in ("avg_ns", "total_ns", "instances")]
-        refuse(off, "row {}: the average {} is not {} over {}", *said)
+        refuse((found["avg_ns"] - mean).abs() > rounded, "row {}: the average {} is not {} over {}", *said)
     if "time_percent" in found:
         refuse(found["time_percent"] > 100, "row {}: {}% of the time", texts["time_percent"])
     return found.astype({"instances": "int64"})
@@ -171,21 +154,7 @@ def _kernels(table: Table) -> pd.DataFrame:
     found = _figures(table, "operation" if table.report == "cuda_gpu_sum" else "name")
     if table.report == "cuda_gpu_trace":
         return summed(found.assign(stage=None))
-    if "category" in table.rows:
-        found = found[table.rows["category"] != "CUDA_API"]
-    return _without_shapes(found) if table.report == "cuda_gpu_kern_gb_sum" else found
-
-
-def _without_shapes(found: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one name, which a table by grid and block has, as one."""
-    groups = found.groupby("name", sort=False)
-    how = {"total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max", "time_percent": "sum"}
-    how |= {"med_ns": "first", "stddev_ns": "first"}
-    joined = groups.agg({name: of for name, of in how.items() if name in found})
-    of_one = [name for name in ("med_ns", "stddev_ns") if name in found]
-    joined[of_one] = joined[of_one].where(groups.size() == 1)
-    joined["avg_ns"] = joined["total_ns"] / joined["instances"]
-    return joined.reset_index()
+    return found[table.rows["category"] != "CUDA_API"] if "category" in table.rows else found
 
 
 def _stages(table: Table) -> tuple[list[Row], str]:
@@ -201,18 +170,6 @@ def _stages(table: Table) -> tuple[list[Row], str]:
     if not rows:
         return [], f"no range of it is a stage ({', '.join(all_stages())}): {named}"
     return rows, f"Ranges that are no stage of this project: {named}." if others else ""
-
-
-def _calls(table: Table) -> list[Row]:
-    """Calls of the host, how often and how long each, as `reported` has them."""
-    refuse(~_is_host(table), "row {}: {:.40} is no call of CUDA", table.rows["name"])
-    found = _figures(table, "name")
-    rows: list[Row] = []
-    for name, total, count in zip(found["name"], found["total_ns"], found["instances"], strict=True):
-        of = {"subject": name, "statistic": "total"}
-        rows.append(of | {"figure": "calls", "value": float(count), "unit": None})
-        rows.append(of | {"figure": "time", "value": total / 1e6, "unit": "ms"})
-    return rows
 
 
 def shares_note(found: pd.DataFrame) -> str:
@@ -262,55 +219,53 @@ def _opened(file: Path) -> sqlite3.Connection:
     database.text_factory = lambda content: content.decode("utf-8", "replace")
     database.execute("PRAGMA trusted_schema=OFF")
     database.execute("PRAGMA cell_size_check=ON")
-    if not _columns(database, _KERNEL) and not _columns(database, _NVTX):
+    if not _has(database, _KERNEL, "start", "end") and not _has(database, _NVTX, "start", "end"):
         raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
     return database
 
 
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    """The columns of a table, none where it is not there; a view of its name is none."""
+def _has(database: sqlite3.Connection, table: str, *columns: str) -> bool:
+    """Tell whether a table has these columns; a view of its name has none."""
     real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if database.execute(real, (table,)).fetchone() is None:
-        return set()
-    return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
+        return False
+    return {*columns} <= {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
 
 
 def _ranges(database: sqlite3.Connection) -> list[tuple[int, int, int, str]]:
     ranges: list[tuple[int, int, int, str]] = []
-    columns = _columns(database, _NVTX)
-    if not {"start", "end", "globalTid"} <= columns:
+    if not _has(database, _NVTX, "start", "end", "globalTid", "text"):
         return ranges
-    texts, join = ["event.text"] if "text" in columns else [], ""
-    if "textId" in columns and {"id", "value"} <= _columns(database, "StringIds"):
-        texts.append("string.value")
+    text, join = "event.text", ""
+    if _has(database, _NVTX, "textId") and _has(database, "StringIds", "id", "value"):
+        text = "COALESCE(event.text, string.value)"
         join = "LEFT JOIN StringIds AS string ON string.id = event.textId"
     rows = database.execute(
-        f'SELECT globalTid, start, "end", COALESCE({", ".join([*texts, "NULL", "NULL"])}) '
-        f'FROM {_NVTX} AS event {join} WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
+        f'SELECT globalTid, start, "end", {text} FROM {_NVTX} AS event {join} '
+        'WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
     )
-    for count, (thread, start, end, text) in enumerate(rows):
+    for count, (thread, start, end, name) in enumerate(rows):
         if count > RANGE_LIMIT:
             raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges")
-        if (stage := stage_of_range(str(text)[:200])) is not None:
+        if (stage := stage_of_range(str(name)[:200])) is not None:
             ranges.append((int(thread), int(start), int(end), stage.value))
     return ranges
 
 
 def _launches(database: sqlite3.Connection, table: str) -> pd.DataFrame:
     """Work of the device: name, start, end, and the thread and moment of its launch."""
-    columns = _columns(database, table)
-    if not {"start", "end"} <= columns:
+    if not _has(database, table, "start", "end"):
         return pd.DataFrame(np.empty(0, _LAUNCH))
-    name = next((each for each in ("demangledName", "shortName") if each in columns), "NULL")
+    name = next((each for each in ("demangledName", "shortName") if _has(database, table, each)), "NULL")
     launched, join = "-1, -1", ""
-    if {"correlationId", "globalTid", "start"} <= _columns(database, _RUNTIME) and "correlationId" in columns:
+    calls = _has(database, _RUNTIME, "correlationId", "globalTid", "start")
+    if calls and _has(database, table, "correlationId", "globalPid"):
         launched = "COALESCE(call.globalTid, -1), COALESCE(call.start, -1)"
-        process = f"globalTid & ~{_THREAD}" if "globalPid" in columns else "NULL"
         # A launch may stand twice, as a call of the runtime and of the driver.
         join = (
-            f"LEFT JOIN (SELECT correlationId, {process} AS process, globalTid, MIN(start) AS start FROM "
-            f"{_RUNTIME} GROUP BY correlationId, {process}) AS call ON call.correlationId = "
-            "work.correlationId " + ("AND call.process = work.globalPid" if "globalPid" in columns else "")
+            f"LEFT JOIN (SELECT correlationId, {_PROCESS} AS process, globalTid, MIN(start) AS start FROM "
+            f"{_RUNTIME} GROUP BY correlationId, {_PROCESS}) AS call ON call.correlationId = "
+            "work.correlationId AND call.process = work.globalPid"
         )
     rows = database.execute(
         f'SELECT COALESCE({name}, -1), work.start, work."end", {launched} FROM {table} AS work {join} '
@@ -326,15 +281,15 @@ def _launches(database: sqlite3.Connection, table: str) -> pd.DataFrame:
 
 
 def _strings(database: sqlite3.Connection, numbers: set[int]) -> dict[int, str]:
-    if not {"id", "value"} <= _columns(database, "StringIds"):
+    if not _has(database, "StringIds", "id", "value"):
         return {}
     rows = database.execute("SELECT id, value FROM StringIds")
-    return {number: str(text)[:_NAME_LIMIT] for number, text in rows if number in numbers and text}
+    return {number: str(text)[:NAME_LIMIT] for number, text in rows if number in numbers and text}
 
 
 def _gpu(database: sqlite3.Connection) -> str | None:
     """The one GPU of the machine; None where there are several, or none is named."""
-    if "name" not in _columns(database, "TARGET_INFO_GPU"):
+    if not _has(database, "TARGET_INFO_GPU", "name"):
         return None
     names = {str(name)[:200] for (name,) in database.execute("SELECT name FROM TARGET_INFO_GPU LIMIT 64")}
     return names.pop() if len(names) == 1 else None

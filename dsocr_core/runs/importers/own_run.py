@@ -9,7 +9,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -23,7 +23,14 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import paired
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
-from dsocr_core.runs.importers.imported import MIB, PICTURE_LIMIT, ImportedRun, RunFiles, Skipped
+from dsocr_core.runs.importers.imported import (
+    MIB,
+    PICTURE_LIMIT,
+    ImportedRun,
+    RunFiles,
+    Skipped,
+    shared_folders,
+)
 from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
@@ -65,7 +72,10 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
         record = RunRecord.from_json(document)
         if not isinstance(listed := document.get("tables"), dict):
             raise InvalidFile("does not say which tables it has")
-        tables = {name: _table(directory, name, count, record.id) for name, count in listed.items()}
+        known = {
+            name: count for name, count in listed.items() if name in TABLES
+        }  # not what another version had
+        tables = {name: _table(directory, name, count, record.id) for name, count in known.items()}
     except _ERRORS as error:
         raise InvalidFile(one_line(error, 300)) from error
     files = _other_files(run, None if checksums is None else checksums.keys())
@@ -77,8 +87,6 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
 
     It is read in small batches: a few kilobytes may stand for gigabytes.
     """
-    if name not in TABLES:
-        raise InvalidFile(f"there is no table '{name[:40]}'")
     file, batches, left = f"{name}.parquet", [], _TABLE_BYTES
     try:
         found = pq.ParquetFile(pa.BufferReader(read_bytes(directory / file, _TABLE_BYTES)))
@@ -154,9 +162,7 @@ def read_sharded_run(location: str) -> ImportedRun:
         pages = [page for marker in markers for page in run.pages(marker)]
     except (DsocrError, LookupError, TypeError, ValueError) as error:
         raise InvalidFile(one_line(error, 300)) from error
-    folders = [PurePosixPath(page.path).parent.parts for page in pages]
-    same = [len({*parts}) == 1 for parts in zip(*folders, strict=False)]
-    shared = [*same, False].index(False)
+    shared = shared_folders(PurePosixPath(page.path).parent.parts for page in pages)
     names = [PurePosixPath(*PurePosixPath(page.name).parts[shared:]).as_posix() for page in pages]
     readings = readings_table([replace(page, name=name) for page, name in zip(pages, names, strict=True)])
     at = readings.schema.get_field_index("backend")
@@ -173,66 +179,48 @@ def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     """A temporary directory with a zip's files, and those that were left out. Raises InvalidFile."""
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
-    try:
-        temporary = Temporary("import")
-    except OSError as error:
-        raise InvalidFile(f"cannot be unpacked ({error.strerror or error})") from error
-    with temporary as name:
+    with ExitStack() as stack:
         try:
-            with zipfile.ZipFile(file) as archive:
-                skipped = _unpack(archive, file, Path(name))
+            target = Path(stack.enter_context(Temporary("import")))
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            skipped = _unpack(archive, file, target)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise InvalidFile(f"not a zip archive that can be read ({one_line(error, 120)})") from error
-        yield Path(name), skipped
+            raise InvalidFile(f"not a zip archive that can be unpacked ({one_line(error, 120)})") from error
+        yield target, skipped
 
 
 def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]:
-    """Unpack what is sound; returns the rest. Raises InvalidFile where the machine cannot write."""
+    """Unpack what is sound; returns the rest. Raises OSError where the machine cannot write."""
     skipped: list[Skipped] = []
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(entries) > _ENTRY_LIMIT:
         raise InvalidFile(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
     left = _BYTES_LIMIT
     for entry in entries:
+        path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
         try:
-            left -= _unpack_one(archive, entry, target / _place(entry), min(_FILE_BYTES, left))
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise InvalidFile("its name leads out of the archive")
+            if len(path.parts) > DEPTH_LIMIT:
+                raise InvalidFile(f"deeper than {DEPTH_LIMIT} folders")
+            if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+                raise InvalidFile("not a regular file")
+            # More than an entry says of its size is not unpacked.
+            if entry.file_size > (most := min(_FILE_BYTES, left)):
+                raise InvalidFile(f"more than {most:,} bytes")
+            left -= entry.file_size
+            archive.extract(entry, target)
+            moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+            os.utime(target / path, (moment, moment))
         except InvalidFile as error:
             reason = str(error)
         except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
             if isinstance(error, OSError) and error.errno not in _OF_THE_ENTRY:
-                # Not one file's fault: a run would be taken without its pictures.
-                raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
+                raise  # Not one file's fault: a run would be taken without its pictures.
+            with suppress(OSError):
+                (target / path).unlink()
             reason = f"cannot be unpacked ({error})"
         else:
             continue
         skipped.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
     return skipped
-
-
-def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
-    path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise InvalidFile("its name leads out of the archive")
-    if len(path.parts) > DEPTH_LIMIT:
-        raise InvalidFile(f"deeper than {DEPTH_LIMIT} folders")
-    if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
-        raise InvalidFile("not a regular file")
-    return path
-
-
-def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
-    """Returns the bytes written; what an entry says of its size is not believed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with archive.open(entry) as source, target.open("xb") as handle:
-            while chunk := source.read(MIB):
-                if handle.tell() + len(chunk) > limit:
-                    raise InvalidFile(f"more than {limit:,} bytes")
-                handle.write(chunk)
-            written = handle.tell()
-        moment = calendar.timegm((*entry.date_time, 0, 0, 0))
-        os.utime(target, (moment, moment))
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-    return written

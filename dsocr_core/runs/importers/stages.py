@@ -12,8 +12,8 @@ from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.runs.importers.imported import Row
 
-KERNEL_LIMIT = 100_000
-"""Names of kernels in a profile."""
+KERNEL_LIMIT, NAME_LIMIT = 100_000, 4_000
+"""Names of kernels in a profile, and characters of one."""
 RANGE = ("thread", "start", "end", "stage")
 """Columns of the ranges of a profile."""
 _OPEN_AT_ONCE = 64

@@ -32,12 +32,8 @@ FILES: Mapping[str, str] = {
 }
 """Estimated values, by file."""
 _FOLDERS = ("vision_crops", "e2e_vision_prefill", "e2e_decode")
-_ENGINES = {
-    "eager": ("{}_eager", "analytic_eager_tflops"),
-    "flash": ("{}_flash", "analytic_flash_tflops"),
-    "counted": ("{}_vendor", "vendor_tflops"),
-}
-"""Each engine's costs in a point (`eager` of the vision part has none); FLOPs in a point without costs."""
+_ENGINES = {"eager": "{}_eager", "flash": "{}_flash", "counted": "{}_vendor"}
+"""Each engine's costs in a point; `eager` of the vision part is `vision`."""
 _SIZES = {
     "tile_columns": "width_crop_num", "tile_rows": "height_crop_num", "image_tokens": "image_tokens_total",
     "batch": "batch_size", "context": "context_len", "steps": "decode_steps",
@@ -58,12 +54,14 @@ def read_sweep(run: RunFiles) -> list[ImportedRun]:
     """The files of a sweep's folder, or one by itself, as a run. Raises InvalidFile for none."""
     rows: list[Row] = []
     models: list[str] = []
-    files = files_in(run.place) if run.place.is_dir() else [run.place]
+    files = files_in(run.place) or [run.place]
     for file in files:
-        found = run.take(file.name, file, partial(_points, part=FILES[file.name]), SWEEP_LIMIT)
-        if found is not None:
-            rows += found[1]
-            models += [found[0]] if isinstance(found[0], str) else []
+        model, found = run.take(file.name, file, partial(_points, part=FILES[file.name]), SWEEP_LIMIT) or (
+            "",
+            [],
+        )
+        rows += found
+        models += [model] if isinstance(model, str) and model else []
     if not rows:
         raise InvalidFile(run.skipped[0].reason)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(run.digests))}."
@@ -91,20 +89,18 @@ def _points(text: str, part: str) -> tuple[object, list[Row]]:
 
 
 def _point(point: Fields, part: str) -> list[Row]:
-    of = {column: point.whole(key) for column, key in _SIZES.items()}
+    sizes = {column: point.whole(key) for column, key in _SIZES.items()}
     for column in ("tile_columns", "tile_rows", "batch"):
-        if not of[column]:
-            raise InvalidFile(f"{point.name}.{_SIZES[column]} is {of[column]}; expected 1 or more")
-    of["context"] = of["context"] or point.whole("context_len_prefill") or 0
-    of["steps"] = of["steps"] or 0
-    stages = "stage_costs" if part == "vision" else f"{part}_stagecost"
-    costs = point.object(stages)
-    totals = point.object(part) if stages not in point and part in point else Fields(None)
+        if not sizes[column]:
+            raise InvalidFile(f"{point.name}.{_SIZES[column]} is {sizes[column]}; expected 1 or more")
+    sizes["context"] = sizes["context"] or point.whole("context_len_prefill") or 0
+    sizes["steps"] = sizes["steps"] or 0
+    costs = point.object("stage_costs" if part == "vision" else f"{part}_stagecost")
     rows: list[Row] = []
-    for engine, (name, total) in _ENGINES.items():
+    for engine, name in _ENGINES.items():
         cost = costs.object("vision" if (part, engine) == ("vision", "eager") else name.format(part))
-        whole, matrix, other = (_flops(cost, f"flops{kind}_tflops") for kind in ("", "_tensor", "_cuda"))
-        flops, counted = _flops(totals, total) if totals else whole, engine == "counted"
+        flops, matrix, other = (_flops(cost, f"flops{kind}_tflops") for kind in ("", "_tensor", "_cuda"))
+        counted = engine == "counted"
         if flops is None or (counted and not flops):
             continue
         # Both parts of the sum are printed: the sum's last digit decides.
@@ -114,7 +110,7 @@ def _point(point: Fields, part: str) -> list[Row]:
             # Torch's counter knows the cache's size alone.
             known = cost.number(figure) if column == "kv_bytes" or not counted else None
             row[column] = None if known is None else known * unit
-        rows.append(of | row)
+        rows.append(sizes | row)
     return rows
 
 

@@ -1,14 +1,14 @@
 """Tables of Nsight Systems and Nsight Compute in a text, found by their columns, whatever stands around them.
 
 Rows are read by `csv`, strictly, and become a frame of texts: `pandas.read_csv` fills up a row that is cut
-short and shifts one that is too long, without a word.
+short without a word.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from array import array
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,26 +17,24 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 
 NCU_DETAILS, NCU_SUMMARY, NCU_RAW = NCU = ("ncu details", "ncu summary", "ncu raw")
-REPORTS: Mapping[str, str] = {
-    NCU_DETAILS: "id,kernel name,metric name,metric value",
-    NCU_SUMMARY: "kernel name,invocations,metric name,average",
-    NCU_RAW: "id,kernel name",
-    "cuda_gpu_kern_gb_sum": "total time,instances,gridxyz,blockxyz,name",
-    "nvtx_gpu_proj_sum": "total time,instances,total range time,range",
-    "nvtx_sum": "total time,instances,style,range",
-    "nvtx_pushpop_sum": "total time,instances,range",
-    "cuda_gpu_sum": "total time,instances,category,operation",
-    "cuda_gpu_kern_sum": "total time,instances,name",
-    "cuda_api_sum": "total time,calls,name",
-    "cuda_gpu_trace": "start,duration,grid,name",
+REPORTS: Mapping[str, frozenset[str]] = {
+    report: frozenset(columns.split(","))
+    for report, columns in {
+        NCU_DETAILS: "id,kernel name,metric name,metric value",
+        NCU_SUMMARY: "kernel name,invocations,metric name,average",
+        NCU_RAW: "id,kernel name",
+        "nvtx_sum": "total time,instances,style,range",
+        "nvtx_pushpop_sum": "total time,instances,range",
+        "cuda_gpu_sum": "total time,instances,category,operation",
+        "cuda_gpu_kern_sum": "total time,instances,name",
+        "cuda_gpu_trace": "start,duration,grdx,name",
+    }.items()
 }
 """Columns that tell a report from the others; the first whose columns are there is meant."""
-_SYNONYMS = {
-    "average": "avg", "proj avg": "avg", "median": "med", "proj med": "med", "minimum": "min",
-    "proj min": "min", "maximum": "max", "proj max": "max", "proj stddev": "stddev",
-    "range instances": "instances", "total proj time": "total time", "num calls": "calls", "grdx": "grid",
-}  # fmt: skip
-"""Names of columns in some report or version, and here."""
+_OF_OTHERS = frozenset({"source", "gridxyz"})
+"""Columns of reports that else look as one of kernels: events of MPI, kernels by grid and block."""
+_SYNONYMS = {"average": "avg", "median": "med", "minimum": "min", "maximum": "max"}
+"""Names of columns in some versions, and here."""
 _COLUMN = re.compile(r"\s*(.*?)\s*(?:\(([^()]*)\))?\s*")
 _MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
 _UNREAD = frozenset({"time", "total", "start", "duration", "range", "count"})
@@ -59,12 +57,12 @@ class Table:
 
     report: str
     """Empty for one of Nsight Systems that is not read."""
-    columns: Sequence[str]
-    units: Mapping[str, str]
+    columns: list[str]
+    units: dict[str, str]
     """By column, where the head names one."""
     mark: str
     """Separator of cells."""
-    lines: array[int] = field(default_factory=lambda: array("l"))
+    lines: list[int] = field(default_factory=list)
     """Numbers of its lines in the text, the first is 0."""
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -81,22 +79,21 @@ def find_tables(text: str) -> tuple[list[Table], list[str]]:
     table, announced, in_quotes, quoted = None, "", False, False
     lines = text.split("\n")
     for number, line in enumerate(lines):
-        if not in_quotes and (head := _head(line)) is not None:
-            table, quoted = head, line.startswith('"')
-            if table.report:
-                found.append(table)
-            else:
-                unread[announced or f"the one with {', '.join(table.columns[:3])}"[:60]] = None
-            announced = ""
-            continue
-        if not in_quotes and (match := _ANNOUNCED.search(line)) is not None:
-            announced = match[1] or match[2]
-        if table is None or in_quotes:
-            pass
-        elif table.report not in NCU:  # its tables end with a blank line or the tool's words
-            table = None if _SPEAKS.match(line) else table
-        elif line.startswith("==") or (quoted and not line.startswith('"')):
-            continue  # a line of the profiled program between rows
+        if not in_quotes:
+            if (head := _head(line)) is not None:
+                table, quoted = head, line.startswith('"')
+                if table.report:
+                    found.append(table)
+                else:
+                    unread[announced or f"the one with {', '.join(table.columns[:3])}"[:60]] = None
+                announced = ""
+                continue
+            if (match := _ANNOUNCED.search(line)) is not None:
+                announced = match[1] or match[2]
+            if table is not None and table.report not in NCU and _SPEAKS.match(line):
+                table = None
+            elif line.startswith("==") or (quoted and not line.startswith('"')):
+                continue  # a line of the program that Nsight Compute profiled, between rows
         if table is not None:
             table.lines.append(number)
             in_quotes ^= line.count('"') % 2 == 1
@@ -115,20 +112,17 @@ def _head(line: str) -> Table | None:
     except (csv.Error, ValueError):
         return None
     printed = [cell.strip().lower() for cell in cells]
-    named = [_COLUMN.fullmatch(cell) for cell in printed]
-    units = [match[2] if match else None for match in named]
-    names = [_SYNONYMS.get(match[1], match[1]) if match else "" for match in named]
+    parts = [match.groups() if (match := _COLUMN.fullmatch(cell)) else ("", None) for cell in printed]
+    names = [_SYNONYMS.get(name, name) for name, _ in parts]
+    units = {name: unit for name, (_, unit) in zip(names, parts, strict=True) if unit}
     there = set(names)
-    matches = (name for name, of in REPORTS.items()
-               if (set(printed) if name in NCU else there) >= {*of.split(",")})  # fmt: skip
-    report = next(matches, None)
+    matches = (name for name, of in REPORTS.items() if of <= (set(printed) if name in NCU else there))
+    report = next(matches, "")
     if report in NCU:
         return Table(report, [cell.strip() for cell in cells], {}, mark)
-    # A source is what only the events of MPI have, in a table that else looks as one of kernels.
-    if report is None or len(there) < len(names) or "source" in there:
-        known = len(names) > 3 and names[0] in _UNREAD and any(units)
-        return Table("", cells, {}, mark) if known else None
-    return Table(report, names, {name: unit for name, unit in zip(names, units, strict=True) if unit}, mark)
+    if not report or len(there) < len(names) or there & _OF_OTHERS:
+        return Table("", cells, {}, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
+    return Table(report, names, units, mark)
 
 
 def _fill(table: Table, lines: Sequence[str]) -> None:
@@ -138,17 +132,15 @@ def _fill(table: Table, lines: Sequence[str]) -> None:
         raise InvalidFile("a column appears twice")
     reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
     rows: dict[int, list[str | None]] = {}
-    texts: dict[str, str] = {}  # few texts stand in many cells
-    limit = _TEXT_LIMIT if table.report in NCU else None
-    number = table.lines[0] if table.lines else 0
+    number = 0
     try:
-        for row in reader:
+        for cells in reader:
             number = table.lines[reader.line_num - 1] + 1
-            if len(row) > width or (0 < len(row) < width and not may_be_short):
-                raise InvalidFile(f"not whole: row {number} has {len(row)} of {width} cells")
-            cells = [texts.setdefault(cell, cell) for cell in (each.strip()[:limit] for each in row)]
-            if row:
-                rows[number] = [*cells, *[None] * (width - len(row))]
+            if len(cells) > width or (0 < len(cells) < width and not may_be_short):
+                raise InvalidFile(f"not whole: row {number} has {len(cells)} of {width} cells")
+            if cells:  # few texts stand in many cells
+                known = [sys.intern(cell.strip()[:_TEXT_LIMIT]) for cell in cells]
+                rows[number] = [*known, *[None] * (width - len(cells))]
     except csv.Error as error:
         raise InvalidFile(f"not whole: row {number + 1}: {error}") from error
     if not rows:
@@ -164,25 +156,23 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
     Where both can be, no percentage is 1,000 and more, and what is counted, of a unit in `counts`, has no
     decimals. Raises InvalidFile.
     """
-    texts = cells.astype(object).fillna("")
+    texts, unit = cells.astype(object).fillna(""), pd.Series(units, cells.index, dtype=object)
     texts = texts.where(texts.str.len() <= 40, "")
-    digits, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
-    one, other = texts[digits & ~comma], texts[digits & ~point]
+    number, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
+    one, other = texts[number & ~comma], texts[number & ~point]
+    percentages = texts[number & (unit == "%") & texts.str.contains(",", regex=False)]
+    counted = texts[number & unit.isin([*counts]) & texts.str.contains(".", regex=False)]
     if not one.empty and not other.empty:
         raise InvalidFile(
             f"row {one.index[0]}: '{one.iloc[0]}' and '{other.iloc[0]}' in row {other.index[0]} are figures "
             "of different locales"
         )
-    with_comma = not other.empty
-    if one.empty and other.empty:
-        unit = pd.Series(units, texts.index, dtype=object)
-        with_comma = bool((texts.str.contains(",", regex=False) & digits & (unit == "%")).any())
-        broken = texts[texts.str.contains(".", regex=False) & digits & unit.isin([*counts])]
-        if not with_comma and not broken.empty:
-            raise InvalidFile(
-                f"row {broken.index[0]}: '{broken.iloc[0]}' is no count, and every figure may have a decimal "
-                "comma: print the table with LC_ALL=C"
-            )
+    with_comma = not other.empty or (one.empty and not percentages.empty)
+    if one.empty and not with_comma and not counted.empty:
+        raise InvalidFile(
+            f"row {counted.index[0]}: '{counted.iloc[0]}' is no count, and every figure may have a decimal "
+            "comma: print the table with LC_ALL=C"
+        )
     thousands, mark = (".", ",") if with_comma else (",", ".")
     plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
     return plain.where(comma if with_comma else point, "")

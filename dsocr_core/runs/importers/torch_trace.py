@@ -2,8 +2,7 @@
 
 A kernel belongs to the innermost stage whose `record_function` or NVTX range was open where it was launched;
 where the launch is not in the trace, to the one that was open when it began. Names of some writers break the
-JSON (backslashes of Windows, quotes, control characters): such an event is mended or, if that fails, left
-out, and the run's notes say so.
+JSON (backslashes of Windows, quotes): such an event is left out, and the run's notes say where.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, digest, opened
-from dsocr_core.runs.importers.stages import RANGE, by_stage, profile_tables, stage_of_range
+from dsocr_core.runs.importers.stages import NAME_LIMIT, RANGE, by_stage, profile_tables, stage_of_range
 
+BACKEND = "torch"
 TRACE_LIMIT = 1536 * MIB
 """Bytes of a trace, unpacked."""
 EVENT_LIMIT, EVENT_CHARACTERS = 8_000_000, 16 * MIB
 _BROKEN = MIB
 """Characters behind an event's begin after which it is broken and not only cut by a piece's end."""
-_NAME_LIMIT = 4_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
@@ -39,11 +38,8 @@ _LIST = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
 _GPU = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
 _NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat)"\s*:)|\}\s*(?=\]\s*[,}])')
 """Between two events, or after the last."""
-_NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:)', re.DOTALL)
-_BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SIGN = re.compile(r"[^\s,]")
 _JSON = json.JSONDecoder(strict=False)
-BACKEND = "torch"
 _HOST, _DEVICE = -1, -2
 """Threads that stand for all of the host and of the device."""
 
@@ -80,15 +76,15 @@ class _Trace:
     def take(self, event: Mapping[str, Any]) -> None:
         if event.get("ph") != "X":
             return
-        category = str(event.get("cat", "")).lower()
         start, took = _microseconds(event.get("ts")), _microseconds(event.get("dur", 0))
-        if start is None or took is None or took < 0:
+        if not (math.isfinite(start) and 0 <= took < math.inf):
             raise InvalidFile(f"an event '{str(event.get('name'))[:40]}' without a time")
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         if not isinstance(correlation, int) or not 0 <= correlation < 2**53:
             correlation = -1
-        thread, name = f"{event.get('pid')} {event.get('tid')}"[:80], str(event.get("name", ""))[:_NAME_LIMIT]
+        category = str(event.get("cat", "")).lower()
+        thread, name = f"{event.get('pid')} {event.get('tid')}"[:80], str(event.get("name", ""))[:NAME_LIMIT]
         if category in _ON_DEVICE:
             self._ran.extend((self._number(name), start * 1e3, took * 1e3, correlation))
         elif category in _LAUNCHES and correlation >= 0:
@@ -116,13 +112,12 @@ class _Trace:
         return profile_tables(BACKEND, work, host, {stage: of.to_list() for stage, of in on_device})
 
 
-def _microseconds(value: object) -> float | None:
-    """A time, which some writers print as a text."""
+def _microseconds(value: object) -> float:
+    """A time, which some writers print as a text; NaN for anything else."""
     try:
-        number = float(cast(Any, value))
+        return math.nan if isinstance(value, bool) else float(cast(Any, value))
     except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and not isinstance(value, bool) else None
+        return math.nan
 
 
 def _pieces(file: Path) -> Iterator[str]:
@@ -130,12 +125,11 @@ def _pieces(file: Path) -> Iterator[str]:
     decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
     left = TRACE_LIMIT
     with opened(file) as handle:
-        while left >= 0 and (content := handle.read(4 * MIB)):
-            left -= len(content)
+        while content := handle.read(4 * MIB):
+            if (left := left - len(content)) < 0:
+                most = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
+                raise InvalidFile(f"more than {most}: profile fewer steps, with schedule(active=...)")
             yield decode(content)
-    if left < 0:
-        limit = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
-        raise InvalidFile(f"more than {limit}: profile fewer steps, with schedule(active=...)")
 
 
 class _Stream:
@@ -150,20 +144,23 @@ class _Stream:
 
     def events(self) -> Iterator[Mapping[str, Any]]:
         """Each event. Raises InvalidFile."""
-        while (begin := _LIST.search(self._text)) is None:
-            if not self._more():
-                raise InvalidFile("not a trace, or not whole: no list traceEvents")
+        begin = self._found(_LIST, "not a trace, or not whole: no list traceEvents")
         self.gpu, self._at = _gpu(self._text[: begin.start()]), begin.end()
         for _ in range(EVENT_LIMIT):
-            while (sign := _SIGN.search(self._text, self._at)) is None:
-                if not self._more():
-                    raise InvalidFile("not whole: the trace ends in its middle")
+            sign = self._found(_SIGN, "not whole: the trace ends in its middle")
             self._at = sign.start()
             if sign[0] == "]":
                 return
             if isinstance(event := self._event(), dict):
                 yield event
         raise InvalidFile(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
+
+    def _found(self, pattern: re.Pattern[str], why: str) -> re.Match[str]:
+        """The next match. Raises InvalidFile with this reason."""
+        while (match := pattern.search(self._text, self._at)) is None:
+            if not self._more():
+                raise InvalidFile(why)
+        return match
 
     def _more(self) -> bool:
         """Read on, what is over forgotten; False at the end, and where an event is too long."""
@@ -179,37 +176,19 @@ class _Stream:
                 return value
             except json.JSONDecodeError as error:
                 if len(self._text) - self._at > _BROKEN or not self._more():
-                    return self._mended(error.msg)
+                    self._leave_out(error.msg)
+                    return None
             except (RecursionError, ValueError) as error:
                 raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
 
-    def _mended(self, why: str) -> Any:
-        """An event whose name breaks the JSON; None where it cannot be read and is left out."""
+    def _leave_out(self, why: str) -> None:
+        """Go on after an event whose name breaks the JSON. Raises InvalidFile where none follows."""
         place = f"at character {self._before + self._at:,} ({why})"
-        while (end := _NEXT.search(self._text, self._at)) is None:
-            if not self._more():
-                most = f"{EVENT_CHARACTERS // MIB} MiB"
-                raise InvalidFile(f"not whole, not JSON, or an event of more than {most}, {place}")
-        broken, self._at = self._text[self._at : end.start() + 1], end.end()
-        mended = _NAME.sub(lambda found: found[1] + _escaped(found[2]) + found[3], broken, count=1)
-        try:
-            return _JSON.decode(_doubled(mended))
-        except (ValueError, RecursionError):
-            self.left_out = self.left_out or (
-                f" Events that are not JSON were left out, the first {place}: a trace without with_stack "
-                "has all."
-            )
-            return None
-
-
-def _doubled(text: str) -> str:
-    """A text whose backslashes that escape nothing are two."""
-    return _BACKSLASH.sub(lambda found: found[0] if found[1] else "\\\\", text)
-
-
-def _escaped(name: str) -> str:
-    """A name between quotes as JSON has it; what is escaped well already stays."""
-    return re.sub(r'(?<!\\)"', lambda found: "\\" + found[0], _doubled(name))
+        most = f"{EVENT_CHARACTERS // MIB} MiB"
+        self._at = self._found(_NEXT, f"not whole, not JSON, or an event of more than {most}, {place}").end()
+        self.left_out = self.left_out or (
+            f" Events that are not JSON were left out, the first {place}: a trace without with_stack has all."
+        )
 
 
 def _gpu(before: str) -> str | None:

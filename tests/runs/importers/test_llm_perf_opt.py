@@ -366,8 +366,6 @@ def document(*points: Any, **other: Any) -> str:
     return json.dumps(found | other)
 
 
-TOTALS = {"analytic_eager_tflops": 2.5, "analytic_flash_tflops": 2.25, "vendor_tflops": None}
-ALONE = {key: value for key, value in point(prefill=TOTALS).items() if key != "prefill_stagecost"}
 EAGER = {"flops": 2_496_869_662_208, "other_flops": 1_546_890_752, "bytes": 1e9, "weight_bytes": 2.0**29,
          "tile_columns": 2, "tile_rows": 1, "context": 493, "steps": 100}  # fmt: skip
 
@@ -379,7 +377,6 @@ EAGER = {"flops": 2_496_869_662_208, "other_flops": 1_546_890_752, "bytes": 1e9,
         (point(), {"eager": EAGER, "flash": EAGER, "counted": {"flops": 2_497_258_421_760, "bytes": None}}),
         (point(prefill_stagecost={"prefill_eager": cost(1.0, 0.5), "prefill_vendor": None}),
          {"eager": {"flops": 10**12}}),
-        (ALONE, {"eager": {"flops": 2_500_000_000_000, "other_flops": None}, "flash": {"flops": 2.25e12}}),
     ],
 )  # fmt: skip
 def test_a_sweep_has_its_points(
