@@ -45,6 +45,8 @@ MOST_PAGES = 200_000
 _ROW_LIMIT, _TABLE_BYTES, _FILE_LIMIT, _BATCH_ROWS = 500_000, 512 * MIB, 100_000, 64
 _ENTRY_LIMIT, _BYTES_LIMIT, _FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
 _MADE = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
+_GONE = "reported"
+"""A table that older imports of Nsight Systems have; its file stays with its run."""
 _ERRORS = (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError, pa.ArrowException)
 _OF_THE_ENTRY = (
     None, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EILSEQ
@@ -72,10 +74,9 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
         record = RunRecord.from_json(document)
         if not isinstance(listed := document.get("tables"), dict):
             raise InvalidFile("does not say which tables it has")
-        known = {
-            name: count for name, count in listed.items() if name in TABLES
-        }  # not what another version had
-        tables = {name: _table(directory, name, count, record.id) for name, count in known.items()}
+        tables = {
+            name: _table(directory, name, count, record.id) for name, count in listed.items() if name != _GONE
+        }
     except _ERRORS as error:
         raise InvalidFile(one_line(error, 300)) from error
     files = _other_files(run, None if checksums is None else checksums.keys())
@@ -87,6 +88,8 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
 
     It is read in small batches: a few kilobytes may stand for gigabytes.
     """
+    if name not in TABLES:
+        raise InvalidFile(f"there is no table '{name[:40]}'")
     file, batches, left = f"{name}.parquet", [], _TABLE_BYTES
     try:
         found = pq.ParquetFile(pa.BufferReader(read_bytes(directory / file, _TABLE_BYTES)))

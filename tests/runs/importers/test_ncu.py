@@ -179,12 +179,12 @@ def test_a_folder_of_kernels_is_one_run_and_what_is_broken_in_it_is_named(
     folder = tmp_path / "20251107-142857"
     section = written(*launch(0, "gemm", ("Command line profiler metrics", "x.sum", "", "5")))
     other = written(*launch(0, "gemm", (SPEED, "Duration", "us", "1")))
-    for number, kernel, name, text in (
-        (2, "softmax", "details", written(*launch(0, "softmax"))),
-        (1, "gemm", "details", written(*launch(0))), (1, "gemm", "metrics", section),
-        (1, "gemm", "section_SpeedOfLight", other),
-        (3, "", "details", written(*launch(0, "cut"))[:-200]), (4, "", "details", ""),
-        (5, "sections", "section_Occupancy", written(*launch(0, "sections", RULE))),
+    for number, name, text in (
+        (2, "details", written(*launch(0, "softmax"))),
+        (1, "details", written(*launch(0))), (1, "metrics", section),
+        (1, "section_SpeedOfLight", other),
+        (3, "details", written(*launch(0, "cut"))[:-200]), (4, "details", ""),
+        (5, "section_Occupancy", written(*launch(0, "sections", RULE))),
     ):  # fmt: skip
         place = folder / f"kernel_{number:04}_{number:032x}"
         place.mkdir(parents=True, exist_ok=True)

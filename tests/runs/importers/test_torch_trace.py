@@ -117,9 +117,8 @@ def test_an_event_that_is_no_json_is_left_out_and_said(
     tmp_path: Path, imported: Callable[[Path], Any], name: str
 ) -> None:
     """Names of stacks by Windows, and of compiled code; control characters alone are read."""
-    broken = (
-        '{"ph": "X", "cat": "python_function", "name": "%s", "pid": 1, "tid": 1, "ts": 1, "dur": 1},' % name
-    )
+    broken = '{"ph": "X", "cat": "python_function", "name": "NAME", "pid": 1, "ts": 1, "dur": 1},'
+    broken = broken.replace("NAME", name)
     text = trace().replace(FIRST, FIRST + broken + broken)
     (tmp_path / "t.json").write_bytes(text.encode())
     ((record, found),) = imported(tmp_path / "t.json")
