@@ -285,7 +285,7 @@ def test_an_export_imports_elsewhere_through_the_page(
         test.session_state["runs values"]["importing"] = True
         assert "2 runs imported, 0 duplicates, 1 file skipped" in words(test)
         ((name, reason),) = frame(test, "reason").to_numpy().tolist()
-        assert name == "note.txt" and reason.startswith("not a file of a format that the history knows")
+        assert name == "note.txt" and reason.startswith("looks like nothing that the history knows")
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
         assert address_of(test) == {"runs": test.session_state["runs values"]["runs"]}
         assert other.record(STRANGE) == history.record(STRANGE)
