@@ -78,7 +78,7 @@ _OPTIONS_OF = {
     "backend_b": (RUNS, AGAIN),
     "pages": (PAGES,),
     "pages_together": (PAGES,),
-    "out": (PAGES, AGAIN, OUTPUTS),
+    "out": (PAGES, AGAIN),
     "save": (PAGES, AGAIN, OUTPUTS, FOLDERS),
     "why": (PAGES, AGAIN, RUNS),
 }

@@ -53,7 +53,7 @@ def may_be_run(name: str) -> bool:
 def is_output(name: str) -> bool:
     """Tell whether an output of `run --cluster` is there. Raises StorageError."""
     if "://" not in name:
-        return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "plan").is_dir()
+        return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "done").is_dir()
     from dsocr_core.runs.storage import Store
 
     return Store(name).read(_RUN_DOCUMENT) is not None

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
@@ -18,11 +18,10 @@ from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole, ca
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
 from dsocr_core.cli.frames import print_answer
-from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.read import Compared, Listed
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Settings, SettingsError, history_location, settings_of
+from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,8 +45,7 @@ class ClusterOptions:
     Args:
         workers: of a local cluster: worker processes (default: one a GPU, or one a CPU core)
         shard_pages: pages that are read and committed together by a cluster
-        redo: `failed`: read pages again that failed or were quarantined, each alone
-        fallback_percent: end a run over a cluster when more pages than that share have failed
+        redo: `failed`: read shards again in which pages failed or were quarantined
         page_limit: seconds of a cluster's worker in which no page ends before its process is ended
         page_memory: GiB that the process of a cluster's worker may take (default: its share of the machine's)
     """
@@ -55,7 +53,6 @@ class ClusterOptions:
     workers: int | None = None
     shard_pages: int = 256
     redo: str | None = None
-    fallback_percent: Annotated[float, FROM_ZERO] = 10.0
     page_limit: float = 300.0
     page_memory: float | None = None
 
@@ -64,7 +61,7 @@ class ClusterOptions:
         if missing := [name for name in ("distributed", "psutil") if find_spec(name) is None]:
             needs = " and ".join(missing)
             raise DsocrError(f"a cluster needs {needs}: pip install -r requirements-cluster.txt")
-        local, share = chosen.cluster == LOCAL, self.fallback_percent
+        local = chosen.cluster == LOCAL
         for problem, words in (
             (not local and "://" not in str(chosen.cluster),
              f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"),
@@ -73,21 +70,20 @@ class ClusterOptions:
             (chosen.pages, "--pages is for one process: give --cluster a manifest of the files to read"),
             (chosen.pages_together, "--pages-together is for one process: leave --cluster out"),
             (self.redo not in (None, "failed"), f"--redo is '{self.redo}': give failed"),
-            (share > 100, f"--fallback-percent is {share:g}: give 0 to 100"),
+            (chosen.save, "--save is for one process: history import takes a complete --out as a run"),
         ):  # fmt: skip
             if problem:
                 raise SettingsError(words)
 
 
-def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Console, typed: str) -> int:
+def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Console) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
     of.check(chosen)
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.reader import WorkerJob
     from dsocr_core.cluster.run import Driver
-    from dsocr_core.cluster.status import ClusterProgress, read_status, status_line, worker_table
-    from dsocr_core.runs.run_directory import RunDirectory
+    from dsocr_core.cluster.status import ClusterProgress, read_status, status_line
+    from dsocr_core.cluster.worker import WorkerJob
 
     location = absolute(str(chosen.out))
     output = Output(location)
@@ -98,7 +94,7 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
 
         template_words(command.target)
     job = Job.of(settings, tuple(map(absolute, chosen.images)), of.shard_pages)
-    goes_on, ended = output.begin(job), None
+    goes_on = output.begin(job)
     with (
         ClusterProgress(SafeConsole(stderr=True)) as progress,
         cancelled_by_interrupt() as cancel,
@@ -110,23 +106,12 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
         limits = of.page_limit, int(memory_gib * 2**30)
         name = f"dsocr-{job.digest[:12]}"
         work = WorkerJob(name, location, job.settings, job.code, chosen.batch, *limits, READER_MODULE)
-        driver = Driver(client, job, output, work, progress, cancel, of.fallback_percent, of.redo is not None)
-        try:
-            driver.run()
-        except DsocrError as error:
-            ended = error
-    figures = driver.figures if ended else read_status(output)
-    if chosen.save and figures.pages:  # a run of the history with the figures; the pages stay in the output
-        record = job.record(typed, None if ended is None else str(ended))
-        record = replace(record, environment=record.environment | {"cluster": figures.facts(location)})
-        with RunDirectory.create(history_location(settings), record) as writer:
-            writer.add_rows("timings", figures.mean_times(settings.backend("a")))
-        console.print(f"recorded as run {record.id}", markup=False)
-    if ended is not None:
-        raise ended
+        driver = Driver(client, job, output, work, progress, cancel, of.redo is not None)
+        driver.run()
+    figures = read_status(output)
     redo = "; --redo failed reads pages again that failed" if figures.causes else ""
     lines = f"{status_line(figures)}{redo}", f"written to {chosen.out}"
-    print_answer(console, chosen.json, figures.document(), worker_table(figures), *lines)
+    print_answer(console, chosen.json, figures.document(), *lines)
     return OK if figures.complete and not figures.failed and not figures.quarantined else FAILED
 
 
@@ -154,12 +139,11 @@ def absolute(name: str) -> str:
 def print_status(directory: str, json: bool, console: Console) -> int:
     """Print how far a run over a cluster is, from its output."""
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.status import read_status, status_line, worker_table
+    from dsocr_core.cluster.status import read_status, status_line
 
     figures = read_status(Output(directory))
-    workers = [worker_table(figures)] if figures.workers else []
     ended = "complete" if figures.complete else "not complete"
-    print_answer(console, json, figures.document(), status_line(figures), *workers, ended)
+    print_answer(console, json, figures.document(), status_line(figures), ended)
     return OK
 
 
@@ -188,10 +172,7 @@ def compare_outputs(
         def show(so_far: ComparedOutputs) -> None:
             status.update(f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity")
 
-        into = f"{absolute(chosen.out)}/{compare.FILES}" if chosen.out else None
-        compared = compare.compare_outputs(
-            output_a, output_b, settings.tolerance, executor, into, show, cancel
-        )
+        compared = compare.compare_outputs(output_a, output_b, settings.tolerance, executor, cancel, show)
     run_id = None
     if record_in is not None:
         a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
@@ -200,8 +181,7 @@ def compare_outputs(
         run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
     report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
-    lines = [f"written to {chosen.out}"] if chosen.out else []
-    return Compared(report, [run_id] if run_id else [], lines, recorded)
+    return Compared(report, [run_id] if run_id else [], [], recorded)
 
 
 def _listed(
@@ -210,11 +190,11 @@ def _listed(
     """Outcome of two outputs, as it is printed."""
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
 
-    figures = ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
+    figures = ("pages", "not_compared", "passed", "failed", "worst")
     values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
         "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
         "character_error_rate": compared.error_rate,
-        "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
+        "tokens_equal": compared.tokens_equal[True] if compared.tokens_equal else None,
         "settings_that_differ": differing,
         "run_id": run_id,
     }  # fmt: skip
@@ -231,10 +211,10 @@ def _listed(
         *(f"settings differ: {words}" for words in differing),
         f"{compared.pages:,} pages: {', '.join(counts)}",
     ]
-    if compared.tokens_known:
-        shown.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+    if tokens := compared.tokens_equal:
+        shown.append(f"tokens equal: {tokens[True]:,} of {tokens.total():,}")
     if compared.error_rate is not None:
         shown.append(f"mean CER: {compared.error_rate:.3%}")
-    alone = {"A alone": compared.only_a, "B alone": compared.only_b, "neither": compared.neither}
-    shown += [f"{count:,} pages are read by {side}: not compared" for side, count in alone.items() if count]
+    if compared.not_compared:
+        shown.append(f"{compared.not_compared:,} pages are not read by both: not compared")
     return Listed(values, shown)

@@ -80,7 +80,7 @@ def run(
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
         raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     if chosen.cluster is not None:
-        return over_cluster.run(settings, chosen, cluster, console, typed)
+        return over_cluster.run(settings, chosen, cluster, console)
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
     record_in = settings.history if chosen.save else None

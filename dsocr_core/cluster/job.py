@@ -12,7 +12,7 @@ from typing import Any
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import shortened
 from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version
-from dsocr_core.runs.record import RunRecord, flattened, in_any_clone, record_run
+from dsocr_core.runs.record import flattened, in_any_clone, record_run
 from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2
@@ -20,10 +20,8 @@ _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint"
 """Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
 _SHOWN = 60
 """Characters of a value in an error."""
-
-
-class OtherJob(DsocrError):
-    """The output was made otherwise; names the first difference."""
+Facts = Mapping[str, str | None]
+"""By a name as people write it: `infer.max_new_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,11 @@ class Job:
 
     def document(self) -> dict[str, Any]:
         """The `run.json` of its output: the record of a run, and what decides its pages."""
-        return self.record().to_json() | self._decides()
-
-    def record(self, command: str | None = None, notes: str | None = None) -> RunRecord:
         settings = settings_of(self.settings)
-        record = record_run(settings, [], command, notes=notes)
-        return replace(record, backends=(settings.backend("a"),), preset=settings.preset_name)
+        record = replace(
+            record_run(settings, [], None), backends=(settings.backend("a"),), preset=settings.preset_name
+        )
+        return record.to_json() | self._decides()
 
     def _decides(self) -> dict[str, Any]:
         own = {name: value for name, value in asdict(self).items() if name != "settings"}
@@ -67,9 +64,9 @@ class Job:
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
-        """Raises OtherJob when an output of that `run.json` is another run's."""
+        """Raises DsocrError when an output of that `run.json` is another run's."""
         for name, was, now in _different(_facts(document), _facts(self._decides())):
-            raise OtherJob(
+            raise DsocrError(
                 f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that again"
             )
 
@@ -77,31 +74,25 @@ class Job:
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """List what decides results and is not the same in two `run.json`: "infer.max_new_tokens: 20 and 40".
 
-    Raises DsocrError.
+    Settings are compared as each backend's own come to. Raises DsocrError.
     """
-    return [f"{name}: {was} and {now}" for name, was, now in _different(_own_facts(a), _own_facts(b))]
+    facts = []
+    for document in (a, b):
+        settings = settings_of(document["settings"])
+        own = asdict(settings.of_side("a")) | {"a": None, "engine": None, "backends": None}
+        own |= {"backend": settings.spec("a").kind}
+        facts.append(_facts({"cluster": {**document["cluster"], "inputs": None}, "settings": own}))
+    return [f"{name}: {was} and {now}" for name, was, now in _different(*facts)]
 
 
-def _own_facts(document: Mapping[str, Any]) -> dict[str, str | None]:
-    """As a backend's own settings come to, not as they were given."""
-    settings = settings_of(document["settings"])
-    own = asdict(settings.of_side("a")) | {"a": None}
-    backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
-    return _facts({"cluster": {**document["cluster"], "inputs": None}, "settings": own | backend})
-
-
-def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
-    """By a name as people write it: `infer.max_new_tokens`."""
+def _facts(document: Mapping[str, Any]) -> Facts:
     settings = document.get("settings", {}).items()
     decide = {name: value for name, value in settings if name not in _UNDECIDING}
     return dict(flattened({**document["cluster"], **decide}))
 
 
-def _different(a: Mapping[str, str | None], b: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+def _different(a: Facts, b: Facts) -> list[tuple[str, str, str]]:
     """Names in order, with both values as they are shown."""
-
-    def shown(text: str | None) -> str:
-        return "nothing" if text is None else shortened(text, _SHOWN)
-
     names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-    return [(name, shown(a.get(name)), shown(b.get(name))) for name in names]
+    values = [[shortened(each.get(name) or "nothing", _SHOWN) for each in (a, b)] for name in names]
+    return [(name, was, now) for name, (was, now) in zip(names, values, strict=True)]

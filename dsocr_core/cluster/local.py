@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +14,10 @@ import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.cluster.reader import MOST_STARTS
+from dsocr_core.cluster.worker import MOST_STARTS, SHARDS_IN_FLIGHT
 
-SHARDS_IN_FLIGHT = 2
-"""Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
 CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_HOST = {"host": "127.0.0.1"}
 _CONFIG = {
     # The driver counts deaths itself: which pages were to blame is none of Dask's business.
     "distributed.scheduler.allowed-failures": 0,
@@ -34,14 +30,11 @@ _CONFIG = {
 
 def visible_gpus() -> list[str]:
     """List what CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
-    allowed, command = os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.which("nvidia-smi")
-    if allowed is not None:
+    if (allowed := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for each in allowed.split(",") if (name := each.strip()) and name != "-1"]
-    if command is None:
-        return []
+    command = ["nvidia-smi", "--list-gpus"]
     try:
-        asked = [command, "--list-gpus"]
-        listed = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
     return [str(number) for number, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
@@ -61,25 +54,25 @@ def environments(workers: int | None, gpus: Sequence[str], cores: int, device: s
 
 @contextmanager
 def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
-    """A client of a cluster on this machine with a worker for each environment, until the block ends."""
+    """A client of a cluster on this machine with a worker for each environment, until the block ends.
+
+    Raises DsocrError where the workers die again and again while they start.
+    """
     quiet()
     options = {
-        **_HOST, "nthreads": SHARDS_IN_FLIGHT, "memory_limit": 0, "dashboard_address": None,
+        "host": "127.0.0.1", "nthreads": SHARDS_IN_FLIGHT, "memory_limit": 0, "dashboard_address": None,
         "silence_logs": logging.CRITICAL, "config": _CONFIG, "preload": [__name__],
     }  # fmt: skip
     nannies = {
         number: {"cls": Nanny, "options": {**options, "env": dict(env)}} for number, env in enumerate(workers)
     }
-    scheduler = {"cls": Scheduler, "options": {**_HOST, "dashboard_address": "127.0.0.1:0"}}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
     with dask.config.set(_CONFIG), _started(nannies, scheduler) as cluster, Client(cluster) as client:
         yield client
 
 
 def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
-    """A cluster with all its workers up. Raises DsocrError where they die again and again."""
-    left = MOST_STARTS
-    while True:
-        left -= 1
+    for left in reversed(range(MOST_STARTS)):
         try:
             return SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL)
         except (RuntimeError, OSError) as error:  # a worker that died while it started
@@ -88,6 +81,7 @@ def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
                     f"--cluster local: no workers could be started ({one_line(error, 120)}); "
                     "give fewer --workers, or see whether memory runs out"
                 ) from error
+    raise AssertionError
 
 
 def replace_lost_workers(client: Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from dsocr_core.page.documents import DocumentError, pdf_page_count
 
 MOST_BYTES = 2**30
 """Limit of a file that is downloaded."""
-KEPT_DOCUMENTS = 8
+MOST_DOCUMENTS = 8
 """PDFs that stay downloaded: their pages are neighbours."""
 
 
@@ -28,24 +27,24 @@ class LocalFiles:
         self._documents: OrderedDict[str, Path] = OrderedDict()
         self._lock = threading.Lock()
 
-    def image(self, path: str, page: int | None) -> tuple[Path, bool]:
-        """The page's image and whether it was made here, for `forget`. Raises DocumentError."""
+    def image(self, path: str, page: int | None) -> Path:
+        """The page's image, for `forget`. Raises DocumentError."""
         if page is None:
-            return (self._download(path), True) if "://" in path else (Path(text_name(path)), False)
+            return self._download(path) if "://" in path else Path(text_name(path))
         target = self._folder / f"{secrets.token_hex(8)}.ppm"  # without compression: it is read once, at once
         try:
             render_page(self._document(path), page, self._dpi, self._max_pixels).save(target, format="PPM")
         except Unreadable as error:
             raise DocumentError(f"{path}: {error}") from error
         except OSError as error:
-            self.forget(target)
+            target.unlink(missing_ok=True)
             raise DocumentError(f"{target}: the page cannot be written ({error.strerror})") from error
-        return target, True
+        return target
 
     def forget(self, image: Path) -> None:
         """Delete what `image` made."""
-        with contextlib.suppress(OSError):
-            image.unlink()
+        if image.parent == self._folder:
+            image.unlink(missing_ok=True)
 
     def pages_of(self, path: str) -> int:
         """Pages of a PDF. Raises DocumentError."""
@@ -57,8 +56,8 @@ class LocalFiles:
         with self._lock:  # a document is downloaded once
             if path not in self._documents:
                 self._documents[path] = self._download(path)
-                while len(self._documents) > KEPT_DOCUMENTS:
-                    self.forget(self._documents.popitem(last=False)[1])
+                if len(self._documents) > MOST_DOCUMENTS:
+                    self._documents.popitem(last=False)[1].unlink(missing_ok=True)
             self._documents.move_to_end(path)
             return self._documents[path]
 
@@ -74,6 +73,6 @@ class LocalFiles:
                         raise ValueError(f"has more than {MOST_BYTES:,} bytes; split it")
                     handle.write(block)
         except Exception as error:
-            self.forget(target)
+            target.unlink(missing_ok=True)
             raise DocumentError(f"{url}: cannot be fetched ({one_line(error, 120)})") from error
         return target

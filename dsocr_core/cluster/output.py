@@ -1,119 +1,143 @@
 """The output of a run over many pages, as its driver and workers write it: a run in shards.
 
-    plan/00000000.parquet   the pages of shards 0 to 15, and so on; written before they are read
-
-What else it holds says `runs/sharded.py`. A shard may be read twice, by a worker that was thought dead, say.
+What it holds says `runs/sharded.py`. A shard may be read twice, by a worker that was thought dead, say.
 Each attempt writes files of its own, and the marker is made once: the second attempt finds it there and takes
 its files away. So work is done at least once, and is visible exactly once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import itertools
 import json
+import os
 import secrets
-from collections import Counter, defaultdict
+import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
-import pyarrow as pa
-
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.pages import SHARDS_A_PART, PageRef, Shard
-from dsocr_core.runs.schema import read_rows
+from dsocr_core.cluster.pages import Shard
 from dsocr_core.runs.sharded import (
     COMPLETE,
     RUN,
     Marker,
-    OutputError,
     PageReading,
     ShardedRun,
     marker_bytes,
-    parquet,
     shard_files,
 )
 
+DRIVER = "driver.json"
+"""File of the driver that writes into it."""
 MOST_CAUSES = 20
 """Causes of failures that a marker counts by name."""
 _MOST_OF_A_CAUSE = 80
-_PLAN = pa.schema(
-    [("shard", pa.int64()), ("number", pa.int64()), ("path", pa.string()), ("page", pa.int64())]
-)
 
 
 class Output(ShardedRun):
     """Reads and writes an output. Raises StorageError where the store is at fault."""
 
     def begin(self, job: Job) -> bool:
-        """Make it the job's; True when it was already. Raises OtherJob for another job's, OutputError."""
+        """Make it the job's; True when it was already. Raises DsocrError for another job's."""
         content = json_bytes(job.document(), indent=1) + b"\n"
         if self.document(RUN) is None and self.store.put_new(RUN, content):
             return False
         job.check(self.run(), self.store.location)
         return True
 
-    # --- the plan -------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def driving(self) -> Iterator[None]:
+        """The right to drive it, until the block ends. Raises DsocrError.
 
-    def write_plan(self, part: int, shards: Sequence[Shard]) -> None:
-        rows = [(shard.index, *page) for shard in shards for page in shard.pages]
-        table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=_PLAN.names)
-        self.store.put(f"plan/{part:08d}.parquet", parquet(table.cast(_PLAN)))
-
-    def complete_plan(self, pages: int, shards: int) -> None:
-        self.store.put(COMPLETE, json.dumps({"pages": pages, "shards": shards}).encode())
-
-    def plan_parts(self) -> list[str]:
-        return [name for name in self.store.names("plan") if name.endswith(".parquet")]
-
-    def plan_part(self, name: str) -> Iterator[tuple[int, PageRef]]:
-        """The pages of a part of the plan, each with its shard's index. Raises OutputError."""
+        In a directory a lock, which the system gives back when its process ends, however it does. Object
+        stores have no locks: there it is a file that is made once.
+        """
+        me = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
+        if (root := self.store.root) is not None:
+            root.mkdir(parents=True, exist_ok=True)
+            with (root / DRIVER).open("a+b") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise self._other_driver("or end it") from None
+                file.truncate(0)
+                file.write(me)
+                file.flush()
+                yield
+                file.truncate(0)
+            return
+        if not self.store.put_new(DRIVER, me):
+            raise self._other_driver(f"or, where it was killed, remove {self.store.location}/{DRIVER}")
         try:
-            table = read_rows(pa.py_buffer(self.store.read(f"plan/{name}") or b"")).cast(_PLAN)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise OutputError(f"{self.store.location}/plan/{name}: damaged; remove it") from error
-        for row in table.to_pylist():
-            yield row["shard"], PageRef(row["number"], row["path"], row["page"])
+            yield
+        finally:
+            self.store.remove(DRIVER)
 
-    def planned(self, indexes: Iterable[int], job: Job) -> Iterator[Shard]:
-        """Those shards, as the plan has them."""
-        wanted = sorted(set(indexes))
-        for part in sorted({index // SHARDS_A_PART for index in wanted}):
-            pages: dict[int, list[PageRef]] = {}
-            for index, page in self.plan_part(f"{part:08d}.parquet"):
-                pages.setdefault(index, []).append(page)
-            yield from (Shard.of(index, pages[index], job.digest) for index in wanted if index in pages)
+    def _other_driver(self, way_out: str) -> DsocrError:
+        there: dict[str, Any] = {}
+        with contextlib.suppress(DsocrError):  # it may be written just now
+            there = self.document(DRIVER) or {}
+        who = f"the driver on {there.get('host')}, process {there.get('process')},"
+        return DsocrError(f"{self.store.location}: {who} writes into it; wait for its end, {way_out}")
 
-    # --- shards ---------------------------------------------------------------------------------
+    def unread(self, shards: Iterable[Shard], markers: Iterable[Marker]) -> Iterator[Shard]:
+        """Those of all shards that have no marker; at their end it is written how many there are.
+
+        Raises DsocrError where the inputs have changed.
+        """
+        committed, before = {marker.index: marker for marker in markers}, self.document(COMPLETE)
+        pages = count = 0
+        for shard in shards:
+            marker = committed.pop(shard.index, None)
+            if marker is None and (before is None or shard.index < before["shards"]):
+                yield shard
+            elif marker is None or marker.shard != shard.name:
+                self._require_same(marker, shard)
+            pages, count = pages + len(shard.pages), count + 1
+        if committed:
+            self._require_same(committed[min(committed)], None)
+        self.store.put(COMPLETE, json.dumps({"pages": pages, "shards": count}).encode())
+
+    def _require_same(self, marker: Marker | None, shard: Shard | None) -> None:
+        """Raises DsocrError, which names the first page that is not the committed one."""
+        before = [] if marker is None else self.pages(marker)
+        now = () if shard is None else shard.pages
+        for was, found in itertools.zip_longest(before, now):
+            names = [was and was.name, found and found.source]
+            if names[0] != names[1]:
+                raise DsocrError(
+                    f"{self.store.location}: its inputs have changed: page {(was or found).number + 1:,} was "
+                    f"{names[0] or 'nothing'}, now it is {names[1] or 'nothing'}; give another --out"
+                )
 
     def write(
-        self, shard: str, pages: Sequence[PageReading], worker: str, times: tuple[float, float],
-        again: Marker | None = None,
-    ) -> Marker:  # fmt: skip
+        self, shard: str, pages: Sequence[PageReading], worker: str, times: tuple[float, float]
+    ) -> Marker:
         """Write pages under a name that nobody else has, invisible until its marker is committed.
 
-        `times` are when the worker began and ended to read them, `again` the marker that they replace.
+        `times` are when the worker began and ended to read them.
         """
         base = f"shards/{shard}/{secrets.token_hex(8)}"
         readings, of_worker = shard_files(pages)
         self.store.put(f"{base}.worker.parquet", of_worker)
         self.store.put(f"{base}.parquet", readings)
         status, causes = Counter(page.status for page in pages), Counter[str]()
-        stages: defaultdict[str, float] = defaultdict(float)
         for page in pages:
             if page.result is None:
                 cause = cause_of(page)
                 causes[cause if cause in causes or len(causes) < MOST_CAUSES else "other causes"] += 1
-            for timing in page.timings:
-                stages[timing.stage.value] += timing.milliseconds
         return Marker(
             file=f"{base}.parquet", worker_file=f"{base}.worker.parquet", bytes=len(readings),
             sha256=hashlib.sha256(readings).hexdigest(), worker_sha256=hashlib.sha256(of_worker).hexdigest(),
-            shard=shard, read=status["read"], failed=status["failed"],
-            quarantined=status["quarantined"], causes=dict(causes), worker=worker, began=times[0],
-            ended=times[1], stages={stage: round(total, 3) for stage, total in stages.items()},
-            tokens=sum(page.result.new_tokens or 0 for page in pages if page.result is not None),
-            generation=again.generation + 1 if again else 0,
+            shard=shard, read=status["read"], failed=status["failed"], quarantined=status["quarantined"],
+            causes=dict(causes), worker=worker, began=times[0], ended=times[1],
         )  # fmt: skip
 
     def commit(self, marker: Marker) -> bool:
@@ -126,6 +150,15 @@ class Output(ShardedRun):
         self.store.remove(marker.file)
         self.store.remove(marker.worker_file)
         return False
+
+    def clear_failed(self) -> int:
+        """Make shards with failed pages unread again; how many pages had failed. Only while nobody writes."""
+        failed = [each for each in self.markers(self.marker_names().values()) if each.read < each.pages]
+        shards = {each.shard for each in failed}
+        for name in self.store.names("done"):
+            if name.partition(".")[0] in shards:
+                self.store.remove(f"done/{name}")
+        return sum(each.pages - each.read for each in failed)
 
     def clear_attempts(self) -> int:
         """Remove files that no marker names; how many. Only while nobody writes."""

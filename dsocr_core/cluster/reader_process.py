@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dsocr_core.base.errors import DsocrError, one_line, unforeseen
+from dsocr_core.base.errors import DsocrError, one_line, page_error, unforeseen
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.reading.jsonable import to_jsonable
@@ -36,14 +36,10 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Page:
-    """A page that may be read now; `made` where its image is a file of this process.
-
-    `prepared` is None where the backend does its own preprocessing.
-    """
+    """A page that may be read now; `prepared` is None where the backend does its own preprocessing."""
 
     id: int
     request: OcrRequest
-    made: bool
     prepared: PreparedPage | None
 
 
@@ -89,40 +85,30 @@ class ReaderProcess:
             return
         while True:
             if (page := arriving.next(1.0)) is not None:
-                self._on_result(page, self._recognize(page))
+                found = self.session.compare(page.request, ("a",), prepared=page.prepared)
+                self._on_result(page, found.a or DsocrError(found.errors["a"]))
 
     def prepare(self, page: Message) -> _Page | None:
         """Open and preprocess a page; None, and its error sent, where that cannot be."""
         from dsocr_core.reading.fingerprints import page_file
 
         self.send({"began": page["id"]})
-        image, made = None, False
+        image = None
         try:
-            image, made = self.files.image(page["path"], page["page"])
+            image = self.files.image(page["path"], page["page"])
             request = self.settings.request(image, page["source"])
             if page["page"] is None:
                 request = replace(request, file=page_file(image))
-            return _Page(page["id"], request, made, self.session.prepared(request))
-        except DsocrError as error:
-            self.send({"id": page["id"], "error": str(error)})
+            return _Page(page["id"], request, self.session.prepared(request))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            self.send({"id": page["id"], "error": unforeseen(error, page["source"])})
-        if made and image is not None:
+            self.send({"id": page["id"], "error": str(page_error(error, page["source"]))})
+        if image is not None:
             self.files.forget(image)
         return None
 
-    def _recognize(self, page: _Page) -> OcrResult | DsocrError:
-        """One page, where the backend reads one after another."""
-        try:
-            comparison = self.session.compare(page.request, ("a",), prepared=page.prepared)
-        except DsocrError as error:
-            return error
-        return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
-
     def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:
         assert isinstance(page, _Page)
-        if page.made:
-            self.files.forget(page.request.image)
+        self.files.forget(page.request.image)
         if isinstance(outcome, DsocrError):
             self.send({"id": page.id, "error": str(outcome)})
         else:
@@ -130,9 +116,8 @@ class ReaderProcess:
             self.send({"id": page.id, "result": to_jsonable(replace(outcome, token_texts=(), top_two=()))})
 
     def send(self, message: Message) -> None:
-        line = json.dumps(message).encode() + b"\n"
         with self._writing:
-            self._answers.write(line)
+            self._answers.write(json.dumps(message).encode() + b"\n")
             self._answers.flush()
 
 
@@ -148,8 +133,7 @@ def main(make: Callable[[BinaryIO, Message], ReaderProcess] = ReaderProcess) -> 
     wait_politely()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no message
-    line = sys.stdin.buffer.readline()
-    if not line:
+    if not (line := sys.stdin.buffer.readline()):
         return 0
     try:
         process = make(answers, json.loads(line))

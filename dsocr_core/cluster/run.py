@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,53 +20,28 @@ from distributed import Client, Future, KilledWorker, wait
 
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.lease import Lease, driving
 from dsocr_core.cluster.local import replace_lost_workers
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import Shard, list_files, planned_shards
-from dsocr_core.cluster.reader import MOST_STARTS, WorkerJob
+from dsocr_core.cluster.pages import Shard, cut, list_files
 from dsocr_core.cluster.status import ClusterProgress, Figures, causes_words, read_status
-from dsocr_core.cluster.worker import PagesPlugin, read_shard, stop_reading
+from dsocr_core.cluster.worker import MOST_STARTS, PagesPlugin, WorkerJob, read_shard, stop_reading
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.sharded import Marker
 
-FEWEST_JUDGED = 100
-"""Pages before a share of failures ends a run."""
 MOST_LOSSES = 3
 """Workers that may be lost with a shard: machines are also lost for other reasons."""
-DRIVER = "driver"
-"""Committer of a shard that no worker could read."""
 AGAIN = "give the same command again"
 _POLL_S, _WORKERS_EVERY_S = 0.25, 2.0
-_RESULT_S = 10.0
-"""For what a task returned, which is small."""
 _STOP_S = 30.0
-"""Seconds to commit finished shards after Ctrl-C."""
-
-
-class TooManyFailed(DsocrError):
-    """The share of failed pages is above what was allowed; says how to go on."""
-
-
-class SchedulerGone(DsocrError):
-    """The scheduler cannot be reached any more; says how to go on."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A shard to read, and its marker where only its failed pages are read again."""
-
-    shard: Shard
-    again: Marker | None = None
+"""Seconds to commit finished shards after Ctrl-C, and for what workers answer."""
 
 
 @dataclass
 class Driver:
     """One run on a cluster.
 
-    It ends where more than `fallback_percent` of the pages fail. `redo` has failed and quarantined pages read
-    again, one by one.
+    `redo` has shards read again in which pages failed or were quarantined.
     """
 
     client: Client
@@ -75,17 +50,16 @@ class Driver:
     worker: WorkerJob
     progress: ClusterProgress
     cancel: CancelToken
-    fallback_percent: float = 10.0
     redo: bool = False
 
     def __post_init__(self) -> None:
         self.figures = Figures()
-        self._in_flight: dict[Future, Work] = {}
+        self._in_flight: dict[Future, Shard] = {}
         self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        self._again: list[Work] = []
+        self._again: list[Shard] = []
         """Shards whose worker was lost."""
-        self._alone: list[Work] = []
-        """Shards that lost two: read by themselves, last, as a third loss is then no other shard's fault."""
+        self._alone: list[Shard] = []
+        """Those that lost two: read last, by themselves, as a third loss is then no other shard's fault."""
         self._losses: Counter[str] = Counter()
         self._threads, self._asked = 0, 0.0
         self._numbers = itertools.count()
@@ -93,14 +67,14 @@ class Driver:
     def run(self) -> None:
         """Read everything that is not committed yet.
 
-        Raises OtherDriver while another one writes into the output; Cancelled, TooManyFailed, SchedulerGone,
-        and DsocrError for what concerns all pages. What was committed by then stays.
+        Raises Cancelled, and DsocrError while another one writes into the output and for what concerns all
+        pages. What was committed by then stays.
         """
         folder = tempfile.TemporaryDirectory(prefix="dsocr-")
-        with driving(self.output, self.cancel) as lease, folder:
+        with self.output.driving(), folder:
             try:
                 self._prepare_workers()
-                self._drive(self._works(Path(folder.name)), lease)
+                self._drive(self._shards(Path(folder.name)))
                 # Nobody writes now: what no marker names is of attempts that came to nothing.
                 self.output.clear_attempts()
             except Cancelled:
@@ -117,7 +91,7 @@ class Driver:
     # --- workers --------------------------------------------------------------------------------
 
     def _prepare_workers(self) -> None:
-        """Have every worker ready to read; one that dies meanwhile is started again. Raises SchedulerGone."""
+        """Have every worker ready to read; one that dies meanwhile is started again. Raises DsocrError."""
         for left in reversed(range(MOST_STARTS)):
             try:
                 self.client.register_plugin(PagesPlugin(self.worker), name=self.worker.name)
@@ -137,17 +111,12 @@ class Driver:
 
     # --- what is to be read ---------------------------------------------------------------------
 
-    def _works(self, folder: Path) -> Iterator[Work]:
-        """The shards that are not committed; of those that are, the figures are counted."""
-        names = self.output.marker_names()
-        markers = list(self.output.markers(names.values()))
-        for marker in markers:
-            self.figures.add(marker)
+    def _shards(self, folder: Path) -> Iterator[Shard]:
+        """Shards that are not committed; of those that are, the figures are counted."""
         if self.redo:
-            failed = {each.index: each for each in markers if each.failed or each.quarantined}
-            for shard in self.output.planned(failed, self.job):
-                yield Work(shard, failed[shard.index])
-            return
+            self.progress.say(f"shards of {self.output.clear_failed():,} failed pages are read again")
+        markers = list(self.output.markers(self.output.marker_names().values()))
+        self.figures = read_status(self.output)
         if markers:
             self.progress.say(f"{self.figures.pages:,} pages were committed before, and are skipped")
         settings = self.job.settings
@@ -159,42 +128,38 @@ class Driver:
             except DsocrError:  # the worker that reads it says what is wrong
                 return None
 
-        for shard in planned_shards(self.output, self.job, list_files(self.job.inputs), count):
-            self.figures.planned += len(shard.pages)
-            if shard.name not in names:
-                yield Work(shard)
-        self.figures.listed = True
+        return self.output.unread(cut(self.job, list_files(self.job.inputs), count), markers)
 
     # --- the loop -------------------------------------------------------------------------------
 
-    def _drive(self, works: Iterator[Work], lease: Lease) -> None:
+    def _drive(self, shards: Iterator[Shard]) -> None:
         """Keep every worker's threads busy until everything is read."""
         while True:
-            self._look(lease)
+            self._look()
             # As many shards as workers have threads, and a few that wait: no worker waits for the driver.
             while len(self._in_flight) < self._threads + self._threads // 16:
-                work = self._again.pop() if self._again else next(works, None)
-                if work is None and self._alone and not self._in_flight:
-                    work = self._alone.pop()
-                if work is None:
+                shard = self._again.pop() if self._again else next(shards, None)
+                if shard is None and self._alone and not self._in_flight:
+                    shard = self._alone.pop()
+                if shard is None:
                     break
-                self._submit(work)
+                task = read_shard, self.worker.name, shard.name, [tuple(page) for page in shard.pages]
+                key = f"read-{shard.name}-{next(self._numbers)}"
+                self._await(self.client.submit(*task, key=key, pure=False), shard)
             if not self._in_flight and not self._again and not self._alone and self._threads:
                 return
             with contextlib.suppress(queue.Empty):
                 self._take(self._ended.get(timeout=_POLL_S))
 
-    def _look(self, lease: Lease) -> None:
-        """Ctrl-C, other drivers, the scheduler, the workers. Raises Cancelled, OtherDriver, SchedulerGone."""
+    def _look(self) -> None:
+        """Ctrl-C, the scheduler, the workers. Raises Cancelled, DsocrError."""
         if self.cancel.is_set():
             raise Cancelled
-        lease.check()
         if self.client.status != "running":
             self._gone()
-        now = time.monotonic()
-        if now - self._asked < _WORKERS_EVERY_S and self._threads:
+        if time.monotonic() - self._asked < _WORKERS_EVERY_S and self._threads:
             return
-        self._asked = now
+        self._asked = time.monotonic()
         try:
             threads = sum(self.client.nthreads().values())
         except (OSError, TimeoutError, ValueError) as error:
@@ -206,34 +171,27 @@ class Driver:
 
     def _gone(self, error: Exception | None = None) -> NoReturn:
         words = f"the scheduler is gone; {self.figures.pages:,} pages are committed; start it, then {AGAIN}"
-        raise SchedulerGone(words) from error
+        raise DsocrError(words) from error
 
-    def _submit(self, work: Work) -> None:
-        shard, again = work.shard, work.again and asdict(work.again)
-        future = self.client.submit(
-            read_shard, self.worker.name, shard.name, [tuple(page) for page in shard.pages], again,
-            key=f"read-{shard.name}-{next(self._numbers)}", pure=False,
-        )  # fmt: skip
-        self._await(future, work)
-
-    def _await(self, future: Future, work: Work) -> None:
-        self._in_flight[future] = work
+    def _await(self, future: Future, shard: Shard) -> None:
+        self._in_flight[future] = shard
         future.add_done_callback(self._ended.put)
 
     def _take(self, future: Future) -> None:
-        work = self._in_flight.pop(future, None)
-        if work is None:
+        """Take what became of a shard. Raises DsocrError for what concerns all pages."""
+        shard = self._in_flight.pop(future, None)
+        if shard is None:
             return
         if future.status == "cancelled":
             self._gone()
         try:
             if future.status in ("pending", "lost"):  # who had what it returned was lost: Dask runs it again
                 raise TimeoutError
-            outcome = future.result(timeout=_RESULT_S)
+            outcome = future.result(timeout=_STOP_S)
         except KilledWorker as error:
-            self._take_loss(work, error.allowed_failures + 1)
+            self._take_loss(shard, error.allowed_failures + 1)
         except TimeoutError:
-            self._await(future, work)
+            self._await(future, shard)
             return
         except Exception as error:
             if future.status != "error":  # it is there, and nobody is left to fetch it from
@@ -244,42 +202,28 @@ class Driver:
                 raise DsocrError(outcome["fatal"])
             if "cancelled" in outcome:
                 raise Cancelled
-            self._count(Marker(**outcome["marker"]), work.again)
+            self._count(Marker(**outcome["marker"]))
         future.release()
 
-    def _take_loss(self, work: Work, count: int) -> None:
+    def _take_loss(self, shard: Shard, count: int) -> None:
         """The worker was lost. It may have committed the shard before."""
-        shard, again = work.shard, work.again
-        newest = self.output.marker_names().get(shard.name)
-        marker = None if newest is None else self.output.marker(newest)
-        if marker is not None and (again is None or marker.generation > again.generation):
-            self._count(marker, again)
-            return
+        marker = self.output.marker(f"done/{shard.name}.json")
         self._losses[shard.name] += count
-        if self._losses[shard.name] < MOST_LOSSES:
-            (self._again if self._losses[shard.name] == 1 else self._alone).append(work)
+        losses = self._losses[shard.name]
+        if marker is None and losses < MOST_LOSSES:
+            (self._again if losses == 1 else self._alone).append(shard)
             return
-        words = f"its worker was lost {self._losses[shard.name]} times"
-        self.progress.say(f"pages of shard {shard.index:,} count as failed: {words}")
-        pages = {page.number: page.failed(words) for page in shard.pages}
-        before = [] if again is None else self.output.pages(again)
-        pages |= {page.number: page for page in before if page.result is not None}
-        now = time.time()
-        marker = self.output.write(shard.name, list(pages.values()), DRIVER, (now, now), again)
-        self.output.commit(marker)
-        self._count(marker, again)
+        if marker is None:
+            words = f"its worker was lost {losses} times"
+            self.progress.say(f"pages of shard {shard.index:,} count as failed: {words}")
+            pages, now = [page.failed(words) for page in shard.pages], time.time()
+            marker = self.output.write(shard.name, pages, "driver", (now, now))
+            self.output.commit(marker)
+        self._count(marker)
 
-    def _count(self, marker: Marker, replaces: Marker | None) -> None:
-        figures, most = self.figures, self.fallback_percent
-        figures.add(marker, replaces)
+    def _count(self, marker: Marker) -> None:
+        self.figures.add(marker)
         if marker.quarantined:
             causes = causes_words(marker.causes)
             self.progress.say(f"shard {marker.index:,}: {marker.quarantined:,} quarantined; {causes}")
-        self.progress.committed(figures)
-        failed = figures.failed + figures.quarantined
-        if not self.redo and figures.pages >= FEWEST_JUDGED and 100 * failed > most * figures.pages:
-            raise TooManyFailed(
-                f"{failed:,} of {figures.pages:,} pages failed, more than "
-                f"{most:g}%: {causes_words(figures.causes)}; mend that, or give a higher --fallback-percent "
-                f"and {AGAIN}"
-            )
+        self.progress.committed(self.figures)

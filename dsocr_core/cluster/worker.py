@@ -1,29 +1,66 @@
-"""Parts that run in a Dask worker: a plugin that holds the reader, and the tasks that the driver submits."""
+"""Parts that run in a Dask worker: the tasks that the driver submits, and the worker's reader process.
+
+Two shards are read at the same time, so that the engine's batch never drains. When the reader process dies,
+it is started again, and the pages that it had begun are read one by one, while nothing else is read: the page
+that ends it again is to blame.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+import os
 import platform
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import dask
 from distributed import WorkerPlugin, get_worker
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
+from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.cluster.reader import Reader, ReaderError, WorkerJob
 from dsocr_core.reading.fingerprints import code_version
-from dsocr_core.runs.sharded import Marker
+from dsocr_core.reading.records import result_from_jsonable
+from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.runs.storage import StorageError
 
-T = TypeVar("T")
 WAITS_S = (1, 2, 4, 8, 16, 32)
 """Before a store that did not take a shard is asked again; then the run ends, and nothing is lost by that."""
+LOAD_LIMIT_S = 900.0
+SHARDS_IN_FLIGHT = 2
+"""Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
+MOST_STARTS = 3
+"""Starts of a process, or of a worker, that dies before it has begun a page."""
+_TRIM = "MALLOC_TRIM_THRESHOLD_"
+_LOOK_S, _STOP_S = 0.2, 5.0
+
+
+@dataclass(frozen=True)
+class WorkerJob:
+    """Facts of a run that a worker must know; `name` is the plugin's, `module` what its reader process runs.
+
+    The process is ended where no page of those that were begun ends within `page_limit_s`, or above
+    `memory_bytes`; 0 is no limit.
+    """
+
+    name: str
+    output: str
+    settings: Mapping[str, Any]
+    code: str
+    batch: int | None = None
+    page_limit_s: float = 300.0
+    memory_bytes: int = 0
+    module: str = "dsocr_core.cluster.reader_process"
 
 
 class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -51,48 +88,36 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.cancel.set()
         self.reader.stop()
 
-    def read(self, shard: str, pages: Sequence[PageRef], again: Marker | None) -> Marker:
-        """Read a shard and commit it; of one that was read before, `again`, the pages that failed.
-
-        Raises ReaderError, Cancelled, StorageError.
-        """
+    def read(self, shard: str, pages: Sequence[PageRef]) -> Marker:
+        """Read a shard and commit it. Raises DsocrError, Cancelled."""
         if self.job.code != code_version():
-            raise ReaderError(
+            raise DsocrError(
                 f"worker {self.worker_name} has another version of this code; update it, then go on"
             )
         began = time.time()
-        before = [] if again is None else self.output.pages(again)
-        read = {page.number: page for page in before if page.result is not None}
-        left = [page for page in pages if page.number not in read]
-        # Pages that failed before are read one by one: no other of the shard can be to blame.
-        for some in [left] if again is None else [[page] for page in left]:
-            read |= {page.number: page for page in self.reader.read(some)}
-        ordered, times = [read[page.number] for page in pages], (began, time.time())
-        marker = self._repeated(lambda: self.output.write(shard, ordered, self.worker_name, times, again))
-        marker = replace(marker, ended=time.time())
-        self._repeated(lambda: self.output.commit(marker))
-        return marker
-
-    def _repeated(self, do: Callable[[], T]) -> T:
-        for wait_s in WAITS_S:
+        read = self.reader.read(pages)
+        times, marker = (began, time.time()), None
+        for wait_s in (*WAITS_S, None):
             try:
-                return do()
+                marker = marker or self.output.write(shard, read, self.worker_name, times)
+                self.output.commit(marker)
+                break
             except StorageError:
+                if wait_s is None:
+                    raise
                 if self.cancel.wait(wait_s):
                     raise Cancelled from None
-        return do()
+        assert marker is not None
+        return marker
 
 
-def read_shard(
-    name: str, shard: str, pages: Sequence[Sequence[Any]], again: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def read_shard(name: str, shard: str, pages: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """A task: the marker of a shard, or `fatal` where no page can be read here."""
     plugin = get_worker().plugins.get(name)
     try:
         if not isinstance(plugin, PagesPlugin):
-            raise ReaderError("the run is over on this worker")
-        before = None if again is None else Marker(**again)
-        return {"marker": asdict(plugin.read(shard, [PageRef(*page) for page in pages], before))}
+            raise DsocrError("the run is over on this worker")
+        return {"marker": asdict(plugin.read(shard, [PageRef(*page) for page in pages]))}
     except Cancelled:
         return {"cancelled": True}
     except DsocrError as error:
@@ -104,3 +129,204 @@ def stop_reading(name: str, dask_worker: Any) -> None:
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
         plugin.stop()
+
+
+# --- the reader process ---------------------------------------------------------------------------
+
+
+@dataclass
+class _Page:
+    """A page that was sent to the process; its reading is None until it has ended."""
+
+    ref: PageRef
+    began: bool = False
+    reading: PageReading | None = None
+
+
+class Reader:
+    """The reader process of one worker, and what is in it. Thread-safe."""
+
+    def __init__(self, job: WorkerJob, folder: Path) -> None:
+        """`folder` is for what the process downloads."""
+        self._job, self._folder = job, folder
+        self._changed = threading.Condition()
+        self._process: _Process | None = None
+        self._stopped = False
+        self._turns, self._only = threading.Semaphore(SHARDS_IN_FLIGHT), threading.Lock()
+        self._numbers = itertools.count()
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        with self._changed:
+            self._living()
+
+    def read(self, pages: Sequence[PageRef], alone: bool = False) -> list[PageReading]:
+        """Every page, in any order: its result, its error, or that it is quarantined.
+
+        Raises DsocrError where no page can be read, Cancelled after `stop`.
+        """
+        found: list[PageReading] = []
+        left, deaths = list(pages), 0
+        while left:
+            with self._turn(alone):
+                sent, death = self._sent(left)
+            found += [page.reading for page in sent if page.reading is not None]
+            begun = [page.ref for page in sent if page.reading is None and page.began]
+            left = [page.ref for page in sent if page.reading is None and not page.began]
+            deaths = 0 if begun else deaths + 1
+            if left and deaths == MOST_STARTS:
+                raise DsocrError(f"the reader process ended {deaths} times before it began a page: {death}")
+            for page in begun:
+                if alone:
+                    words = f"{death}; it ended 2 processes, the last one while it was read alone"
+                    found.append(page.failed(words, quarantined=True))
+                else:
+                    found += self.read([page], alone=True)
+        return found
+
+    @contextlib.contextmanager
+    def _turn(self, alone: bool) -> Iterator[None]:
+        """Shards are read together, a page alone: who is alone has every turn there is."""
+        more: list[Any] = [self._only, *[self._turns] * (SHARDS_IN_FLIGHT - 1)] if alone else []
+        with contextlib.ExitStack() as turns:
+            for each in (*more, self._turns):
+                turns.enter_context(each)
+            yield
+
+    def stop(self) -> None:
+        """End the process, and have it gone; what is being read raises Cancelled."""
+        with self._changed:
+            self._stopped = True
+            process, self._process = self._process, None
+            self._changed.notify_all()
+            if process is not None:
+                process.end("stopped")
+                # Its memory is free then, and its CPU time is counted with this process's.
+                self._changed.wait_for(lambda: process.death, _STOP_S)
+
+    def _sent(self, refs: Sequence[PageRef]) -> tuple[list[_Page], str | None]:
+        """Pages after they were read, or after the process died, with how it did."""
+        with self._changed:
+            process = self._living()
+            self._changed.wait_for(lambda: process.ready or process.death or self._stopped)
+            self._require_running()
+            if process.fatal is not None:
+                raise DsocrError(process.fatal)
+            pages = {next(self._numbers): _Page(ref) for ref in refs}
+            process.pages |= pages
+        process.send(  # not under the lock: it waits for a process that reads nothing
+            json.dumps({"id": number, "path": ref.path, "page": ref.page, "source": ref.source})
+            for number, ref in zip(pages, refs, strict=True)
+        )
+        with self._changed:
+            self._changed.wait_for(lambda: process.death or process.done(pages) or self._stopped)
+            if not process.done(pages):
+                self._require_running()
+            return list(pages.values()), process.death
+
+    def _living(self) -> _Process:
+        """Under the lock. Raises Cancelled after `stop`."""
+        self._require_running()
+        if self._process is None or self._process.death:
+            self._process = _Process(self._job, self._folder, self._changed)
+        return self._process
+
+    def _require_running(self) -> None:
+        if self._stopped:
+            raise Cancelled
+
+
+class _Process:
+    """One life of the process. Its fields change under the reader's lock."""
+
+    def __init__(self, job: WorkerJob, folder: Path, changed: threading.Condition) -> None:
+        self._job, self._changed = job, changed
+        self.pages: dict[int, _Page] = {}
+        """Those that have not ended."""
+        self.ready = False
+        self.fatal: str | None = None
+        self.death: str | None = None
+        """Words for its end."""
+        self._ended_for: str | None = None
+        self._heard = time.monotonic()
+        command = [sys.executable, "-m", job.module]
+        self._child = Child(command, module_environment(child_environment()), talks=True)
+        threading.Thread(target=self._serve, daemon=True).start()
+        about = {"settings": dict(job.settings), "batch": job.batch, "folder": str(folder)}
+        self.send([json.dumps(about)])
+
+    def done(self, numbers: Iterable[int]) -> bool:
+        return not any(number in self.pages for number in numbers)
+
+    def send(self, lines: Iterable[str]) -> None:
+        with contextlib.suppress(ChildGone):  # `_serve` hears of it
+            self._child.send("".join(f"{line}\n" for line in lines).encode())
+
+    def end(self, why: str) -> None:
+        self._ended_for = self._ended_for or why
+        self._child.kill()
+
+    def _serve(self) -> None:
+        """Take messages and look after the limits, until the process has ended."""
+        look_at = 0.0
+        try:
+            while True:
+                line = self._child.receive(_LOOK_S)
+                message = None if line is None else parse_json(line)
+                with self._changed:
+                    if message is not None:
+                        self._heard = time.monotonic()
+                        self._take(message)
+                        self._changed.notify_all()
+                    if time.monotonic() >= look_at:
+                        look_at = time.monotonic() + _LOOK_S
+                        self._check()
+        except (InvalidFile, AttributeError, LookupError, TypeError, ValueError):
+            if self._child.alive:  # else it was cut off by its death
+                self.end("wrote what is no message")
+        except ChildGone:
+            pass
+        self._child.close()
+        printed = self._child.last_line(200) if (self._child.returncode or 0) > 0 else ""
+        with self._changed:
+            self.death = self._ended_for or ": ".join(filter(None, (self._child.how_it_ended(), printed)))
+            self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        """Raises LookupError, TypeError or ValueError for what is no message."""
+        if "ready" in message or "fatal" in message:
+            self.fatal = message.get("fatal")
+            self.ready = True
+            return
+        number = int(message["began"] if "began" in message else message["id"])
+        page = self.pages[number]
+        if "began" in message:
+            page.began = True
+            return
+        if "error" in message:
+            page.reading = page.ref.failed(str(message["error"]))
+        else:
+            page.reading = page.ref.read(result_from_jsonable(message["result"]))
+        del self.pages[number]
+
+    def _check(self) -> None:
+        """End it when it takes more time or memory than a page may."""
+        if self.ready and not any(page.began for page in self.pages.values()):
+            self._heard = time.monotonic()
+        limit_s = self._job.page_limit_s if self.ready else LOAD_LIMIT_S
+        if time.monotonic() - self._heard > limit_s:
+            what = "no page ended" if self.ready else "the model was not loaded"
+            self.end(f"{what} within {limit_s:g} s")
+        if (most := self._job.memory_bytes) and self._child.memory_bytes > most:
+            self.end(f"took more than {most / 2**30:.2g} GiB of memory")
+
+
+def child_environment() -> dict[str, str]:
+    """This process's, without the allocator's threshold where it is Dask's.
+
+    Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
+    for each page it reads: with that setting a page cost a third more time (docs/performance.md).
+    """
+    by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)
+    is_dasks = os.environ.get(_TRIM) == str(by_dask)
+    return {name: value for name, value in os.environ.items() if name != _TRIM or not is_dasks}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from dsocr_core.cluster.status import GONE_AFTER, Figures, read_status
+from dsocr_core.cluster.status import GONE_AFTER, Figures, status_line
 from dsocr_core.runs.sharded import Marker
-from tests.support.made_up_output import HOSTILE, MadeUpOutput
 
 
-def marker(index: int, worker: str, began: float, ended: float, pages: int = 50) -> Marker:
-    shard = f"{index:09d}-{0:016x}"
-    return Marker(
-        file="f", worker_file="t", bytes=1, sha256="", worker_sha256="", shard=shard, read=pages, failed=0,
-        quarantined=0, causes={}, worker=worker, began=began, ended=ended,
-    )  # fmt: skip
+def marker(index: int, worker: str, began: float, ended: float, **more: object) -> Marker:
+    given = {
+        "file": "f", "worker_file": "t", "bytes": 1, "sha256": "", "worker_sha256": "", "read": 50,
+        "failed": 0, "quarantined": 0, "causes": {}, "shard": f"{index:09d}-{0:016x}",
+    }  # fmt: skip
+    return Marker(**given | more, worker=worker, began=began, ended=ended)  # type: ignore[arg-type]
 
 
 def figures(ahead_s: float, gone_from: int = 10**9, shards: int = 80) -> Figures:
@@ -31,29 +28,28 @@ def figures(ahead_s: float, gone_from: int = 10**9, shards: int = 80) -> Figures
     return found
 
 
-@pytest.mark.parametrize("ahead_s", [0.0, 86_400.0, -1e9])
-def test_a_clock_that_is_wrong_changes_no_figure(ahead_s: float) -> None:
-    found = figures(ahead_s)
-    assert found.pages_per_s == pytest.approx(35.0)
-    assert [found.workers[name].pages_per_s for name in "ab"] == pytest.approx([25.0, 10.0])
-    assert found.stragglers == ["b"]
+@pytest.mark.parametrize(
+    ("found", "pages_per_s"),
+    [
+        *((figures(ahead_s), 35.0) for ahead_s in (0.0, 86_400.0, -1e9)),
+        (figures(0.0, gone_from=40, shards=60), 35.0),
+        (figures(0.0, gone_from=40, shards=42 + 2 * GONE_AFTER), 25.0),
+    ],
+    ids=["clocks agree", "ahead", "behind", "one pauses", "one has left"],
+)
+def test_a_speed_is_the_sum_of_the_workers_that_take_part(found: Figures, pages_per_s: float) -> None:
+    assert found.pages_per_s == pytest.approx(pages_per_s)
 
 
-def test_a_worker_that_has_left_counts_no_more() -> None:
-    assert figures(0.0, gone_from=40, shards=60).pages_per_s == pytest.approx(35.0)
-    assert figures(0.0, gone_from=40, shards=42 + 2 * GONE_AFTER).pages_per_s == pytest.approx(25.0)
-    busy = Figures()  # with two shards at once, then with none
-    for index, began in enumerate((0.0, 25.0, 1000.0)):
-        busy.add(marker(index, "a", began, began + 50.0))
-    assert busy.pages_per_s == pytest.approx(3 * 50 / 125.0)
-
-
-def test_the_record_of_a_run_has_its_figures(tmp_path: Path) -> None:
-    made = MadeUpOutput(tmp_path / "out")
-    made.commit(12)
-    found = read_status(made.output)
-    facts, times = found.facts("out"), {row["stage"]: row for row in found.mean_times("eager")}
-    assert (facts["pages"], facts["read"], facts["failed"], facts["quarantined"]) == (600, 576, 12, 12)
-    assert (facts["workers"], facts["stragglers"]) == (4, [f"slow {HOSTILE}"])
-    assert times["decode"]["milliseconds"] == pytest.approx(310.0)
-    assert times["decode"]["aggregate"] == "mean"
+def test_the_status_says_what_is_known() -> None:
+    found = Figures()
+    for index, began in enumerate((0.0, 25.0, 1000.0)):  # two shards at once, then a pause
+        found.add(marker(index, "a", began, began + 50.0))
+    assert status_line(found) == "150 pages read, 1.2 pages/s"
+    found.planned = 400
+    causes = {f"cause {number}": 9 - number for number in range(5)}
+    found.add(marker(3, "a", 1050.0, 1050.0, read=16, failed=30, quarantined=4, causes=causes))
+    assert status_line(found) == (
+        "166 of 400 pages read, 30 failed, 4 quarantined, 1.6 pages/s, 2 min 05 s left at that speed; "
+        "failed: 9 cause 0; 8 cause 1; 7 cause 2; 2 more causes"
+    )

@@ -1,7 +1,9 @@
-"""What is visible is visible exactly once, in a directory as in an object store."""
+"""What is visible is visible exactly once, in a directory as in an object store, and one driver writes it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output, cause_of
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.cluster.status import Figures, read_status
+from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
 from tests.support.made_up_output import a_result
+from tests.support.paths import ROOT
 
 NAME = "000000000-0123456789abcdef"
 
@@ -33,18 +37,14 @@ def pages_of(numbers: range, text: str = "text", failed: int | None = None) -> l
     return [page.failed("no") if page.number == failed else page.read(read) for page in pages]
 
 
-def attempt(output: Output, pages: list[PageReading], again: Marker | None = None) -> Marker:
-    return output.write(NAME, pages, "w", (1.0, 2.0), again)
+def attempt(output: Output, pages: list[PageReading]) -> Marker:
+    return output.write(NAME, pages, "w", (1.0, 2.0))
 
 
 def texts(output: Output) -> list[str]:
-    markers = (output.marker(name) for _, name in sorted(output.marker_names().items()))
-    pages = (page for marker in markers if marker is not None for page in output.pages(marker))
+    markers = output.markers(sorted(output.marker_names().values()))
+    pages = (page for marker in markers for page in output.pages(marker))
     return [page.result.text_raw for page in pages if page.result is not None]
-
-
-def counts(figures: Figures) -> tuple[object, ...]:
-    return tuple(figures.document().values())
 
 
 def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(output: Output) -> None:
@@ -60,15 +60,18 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     assert texts(output) == ["b"] * 3
 
 
-def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
+def test_shards_with_failed_pages_are_made_unread_with_all_their_generations(output: Output) -> None:
+    """Earlier versions wrote a marker of the next generation when pages were read again."""
     first = attempt(output, pages_of(range(3), failed=1))
-    output.commit(first)
-    output.complete_plan(3, 1)
-    assert counts(read_status(output)) == (3, 2, 1, 0, 3.0, True)
-    output.commit(attempt(output, pages_of(range(3), "again"), first))
-    assert texts(output) == ["again"] * 3
-    figures = read_status(output)
-    assert (counts(figures), figures.causes) == ((3, 3, 0, 0, 3.0, True), {})
+    assert output.commit(first)
+    again = replace(attempt(output, pages_of(range(3), "again", failed=2)), generation=1)
+    assert output.commit(again) and texts(output) == ["again"] * 2
+    whole = replace(first, shard="000000001-0123456789abcdef", read=3, failed=0)
+    output.store.put(whole.name, marker_bytes(asdict(replace(whole, file=f"shards/{whole.shard}/0.parquet",
+                     worker_file=f"shards/{whole.shard}/0.worker.parquet"))))  # fmt: skip
+    assert output.clear_failed() == 1
+    assert list(output.marker_names()) == [whole.shard]
+    assert read_status(output).document()["failed"] == 0
 
 
 def test_results_that_are_not_what_was_committed_are_named(output: Output) -> None:
@@ -83,12 +86,11 @@ def test_results_that_are_not_what_was_committed_are_named(output: Output) -> No
     "wrong",
     [
         b"", b"{", b"[]", b'{"shard": 1, "other": 2}', {"read": -1}, {"failed": "3"}, {"began": "now"},
-        {"worker": 3}, {"file": "../../etc/passwd"}, {"causes": {"cause": -1}}, {"stages": [1]},
-        {"shard": "another"},
+        {"worker": 3}, {"file": "../../etc/passwd"}, {"causes": {"cause": -1}}, {"shard": "another"},
     ],
 )  # fmt: skip
-def test_a_marker_of_nobody_is_named(output: Output, wrong: bytes | dict[str, Any]) -> None:
-    content = wrong if isinstance(wrong, bytes) else b""
+def test_a_marker_that_nobody_wrote_is_named(tmp_path: Path, wrong: bytes | dict[str, Any]) -> None:
+    output, content = Output(str(tmp_path)), wrong if isinstance(wrong, bytes) else b""
     if isinstance(wrong, dict):
         content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
@@ -120,3 +122,37 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
 )
 def test_a_cause_is_the_same_for_all_pages(error: str, cause: str) -> None:
     assert cause_of(PageRef(0, "a/b.png").failed(error)) == cause
+
+
+# --- drivers --------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.cluster.output import Output
+with Output(sys.argv[1]).driving():
+    print("driving", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_driver_is_refused_by_name_until_the_first_is_killed(tmp_path: Path) -> None:
+    command, pipe = [sys.executable, "-c", HOLDER, str(tmp_path / "out")], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as first:
+        assert first.stdout is not None and first.stdout.readline() == b"driving\n"
+        output = Output(str(tmp_path / "out"))
+        words = f"process {first.pid}, writes into it; wait for its end"
+        with pytest.raises(DsocrError, match=words), output.driving():
+            pass
+        first.kill()
+    for _ in range(2):
+        with output.driving():
+            pass
+
+
+def test_in_a_store_a_second_driver_is_refused_until_the_file_of_the_first_is_gone(tmp_path: Path) -> None:
+    output = Output(f"memory://{tmp_path.name}")
+    way_out = f"where it was killed, remove memory://{tmp_path.name}/driver.json"
+    with output.driving(), pytest.raises(DsocrError, match=way_out), output.driving():
+        pass
+    assert output.store.read("driver.json") is None

@@ -22,7 +22,8 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
-from tests.support.cluster_runs import check_exactly_once, make_pages, sorted_markers
+from tests.support.cluster_runs import make_pages
+from tests.support.made_up_output import check_exactly_once, sorted_markers
 from tests.support.paths import ROOT
 
 WAIT_S = 120
@@ -30,6 +31,14 @@ WAIT_S = 120
 PAGES = 32
 GOES_ON_S = 30
 """After a kill of the driver the same command has begun again by then."""
+LOCAL = ("local", "--workers", "1")
+COMMAND = """
+import sys
+from dsocr_core.cli import over_cluster
+from dsocr_core.cli.main import main
+over_cluster.READER_MODULE = "tests.support.stand_in_reader"
+sys.exit(main())
+"""
 
 
 def wait_for(holds: Callable[[], object], what: str) -> None:
@@ -42,8 +51,8 @@ def wait_for(holds: Callable[[], object], what: str) -> None:
 class Processes:
     """What a test has started; all of it ends with the test."""
 
-    def __init__(self, folder: Path, interpreter: Path) -> None:
-        self.folder, self.out, self.interpreter = folder, folder / "out", str(interpreter)
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "out"
         self.started: list[subprocess.Popen[bytes]] = []
         self.environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
@@ -54,8 +63,8 @@ class Processes:
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [self.interpreter, "-m", *command], cwd=self.folder, env=self.environment, stdout=log,
-                stderr=log, start_new_session=True,
+                [sys.executable, *command], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
+                start_new_session=True,
             )  # fmt: skip
         self.started.append(process)
         return process
@@ -63,13 +72,10 @@ class Processes:
     def said(self, name: str) -> str:
         return " ".join((self.folder / f"{name}.log").read_text().split())
 
-    def has_said(self, name: str, words: str) -> bool:
-        return words in self.said(name)
-
     def scheduler(self, name: str) -> tuple[subprocess.Popen[bytes], str]:
         file = self.folder / f"{name}.json"
         process = self.start(
-            name, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+            name, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
             "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(file),
         )  # fmt: skip
         wait_for(file.exists, "the scheduler's file")
@@ -77,20 +83,23 @@ class Processes:
 
     def worker(self, name: str, address: str) -> subprocess.Popen[bytes]:
         return self.start(
-            name, "distributed.cli.dask_worker", address, "--nthreads", "2", "--no-nanny", "--name", name,
-            "--host", "127.0.0.1", "--memory-limit", "0", "--no-dashboard",
+            name, "-m", "distributed.cli.dask_worker", address, "--nthreads", "2", "--no-nanny", "--name",
+            name, "--host", "127.0.0.1", "--memory-limit", "0", "--no-dashboard",
         )  # fmt: skip
 
     def run(self, name: str, *more: str) -> subprocess.Popen[bytes]:
         return self.start(
-            name, "tests.support.cluster_command", "run", str(self.folder / "pages"), "--out", str(self.out),
-            "--shard-pages", "4", "--preset", "tiny", "--cluster", *more,
+            name, "-c", COMMAND, "run", str(self.folder / "pages"), "--out", str(self.out), "--shard-pages",
+            "4", "--preset", "tiny", "--cluster", *more,
         )  # fmt: skip
 
-    def has_read(self, pages: int) -> bool:
-        with contextlib.suppress(DsocrError):
-            return read_status(Output(str(self.out))).read >= pages
-        return False
+    def wait_for_pages(self, pages: int) -> None:
+        def read() -> bool:
+            with contextlib.suppress(DsocrError):
+                return read_status(Output(str(self.out))).read >= pages
+            return False
+
+        wait_for(read, f"{pages} pages")
 
     def hold(self) -> None:
         """Make pages of which the last ones wait for `let_go`: the run cannot be over before."""
@@ -109,53 +118,43 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path, interpreter: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path, interpreter)
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    started = Processes(tmp_path)
     yield started
     started.end()
 
 
-def test_the_scheduler_killed_leaves_what_is_committed_and_a_new_one_goes_on(processes: Processes) -> None:
+def test_the_scheduler_or_the_client_killed_leaves_what_is_committed(processes: Processes) -> None:
     processes.hold()
     scheduler, address = processes.scheduler("scheduler-1")
-    workers = [processes.worker(f"worker-{number}", address) for number in (1, 2)]
+    worker = processes.worker("worker-1", address)
     run = processes.run("run-1", address)
-    wait_for(partial(processes.has_read, 16), "16 pages")
-    os.kill(scheduler.pid, signal.SIGKILL)
-    assert run.wait(WAIT_S) == 2
-    assert "the scheduler is gone;" in processes.said("run-1")
-    assert "start it, then give the same command again" in processes.said("run-1")
-    before = read_status(Output(str(processes.out))).read
-    for worker in workers:
-        os.killpg(worker.pid, signal.SIGKILL)
-    processes.let_go()
-    _, address = processes.scheduler("scheduler-2")
-    processes.worker("worker-3", address)
-    assert processes.run("run-2", address).wait(WAIT_S) == 0, processes.said("run-2")
-    assert f"{before} pages were committed before, and are skipped" in processes.said("run-2")
-    check_exactly_once(str(processes.out), PAGES)
-
-
-def test_the_client_killed_costs_no_page(processes: Processes) -> None:
-    processes.hold()
-    _, address = processes.scheduler("scheduler")
-    processes.worker("worker", address)
-    run = processes.run("run-1", address)
-    wait_for(partial(processes.has_read, 16), "16 pages")
+    processes.wait_for_pages(8)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
+    run = processes.run("run-2", address)
+    processes.wait_for_pages(16)
+    wait_for(lambda: "pages were committed before" in processes.said("run-2"), "the second run")
+    os.kill(scheduler.pid, signal.SIGKILL)
+    assert run.wait(WAIT_S) == 2
+    assert "the scheduler is gone;" in processes.said("run-2")
+    assert "start it, then give the same command again" in processes.said("run-2")
+    before = read_status(Output(str(processes.out))).read
+    os.killpg(worker.pid, signal.SIGKILL)
     processes.let_go()
-    assert processes.run("run-2", address, "--json").wait(WAIT_S) == 0, processes.said("run-2")
-    assert f'{{"pages": {PAGES}, "done": {PAGES}, "failed": 0, "quarantined": 0,' in processes.said("run-2")
+    _, address = processes.scheduler("scheduler-2")
+    processes.worker("worker-2", address)
+    assert processes.run("run-3", address, "--json").wait(WAIT_S) == 0, processes.said("run-3")
+    assert f"{before} pages were committed before, and are skipped" in processes.said("run-3")
+    assert f'{{"pages": {PAGES}, "done": {PAGES}, "failed": 0, "quarantined": 0,' in processes.said("run-3")
     check_exactly_once(str(processes.out), PAGES)
 
 
 def test_ctrl_c_stops_and_says_how_to_go_on_and_a_second_one_ends_at_once(processes: Processes) -> None:
     """A terminal sends the signal to all of its processes."""
     processes.hold()
-    local = ("local", "--workers", "1")
-    run = processes.run("run-1", *local)
-    wait_for(partial(processes.has_read, 16), "16 pages")
+    run = processes.run("run-1", *LOCAL)
+    processes.wait_for_pages(16)
     os.killpg(run.pid, signal.SIGINT)
     assert run.wait(WAIT_S) == 1, processes.said("run-1")
     assert "pages are committed; to go on, give the same command again" in processes.said("run-1")
@@ -166,12 +165,12 @@ def test_ctrl_c_stops_and_says_how_to_go_on_and_a_second_one_ends_at_once(proces
             os.kill(run.pid, signal.SIGINT)
         return run.poll() is not None
 
-    run = processes.run("run-2", *local)
-    wait_for(partial(processes.has_said, "run-2", "pages were committed before"), "the second run")
+    run = processes.run("run-2", *LOCAL)
+    wait_for(lambda: "pages were committed before" in processes.said("run-2"), "the second run")
     wait_for(interrupt, "the end")
     assert run.returncode in (130, 1)
     processes.let_go()
-    assert processes.run("run-3", *local).wait(WAIT_S) == 0, processes.said("run-3")
+    assert processes.run("run-3", *LOCAL).wait(WAIT_S) == 0, processes.said("run-3")
     check_exactly_once(str(processes.out), PAGES)
 
 
@@ -180,13 +179,13 @@ def test_ctrl_c_stops_and_says_how_to_go_on_and_a_second_one_ends_at_once(proces
 def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes: Processes) -> None:
     """200 pages, 15 kills, each while a page waits: every page once, and the bytes of a run without kills."""
     pages, kills, chance, driver = 200, ["worker", "child", "driver"] * 5, random.Random(11), 0
-    processes.interpreter, local = sys.executable, ("local", "--workers", "2")
+    local = ("local", "--workers", "2")
     chance.shuffle(kills)
     held = {13 * number + 6: processes.folder / f"go-{number}" for number in range(len(kills))}
     make_pages(processes.folder / "pages", pages, {page: f"wait {go}" for page, go in held.items()})
     run = processes.run("run-0", *local)
     for kind, (page, go) in zip(kills, held.items(), strict=True):
-        wait_for(partial(processes.has_read, page - 26), f"pages before {page}")
+        processes.wait_for_pages(page - 26)
         victims: list[int] = [run.pid]
         if kind != "driver":
             wait_for(partial(readers_of, run.pid), "a reader process")
@@ -198,15 +197,17 @@ def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes:
         if kind == "driver":
             run.wait()
             driver, began = driver + 1, time.monotonic()
-            run = processes.run(f"run-{driver}", *local)
-            wait_for(partial(processes.has_said, f"run-{driver}", "going on with the run"), "the next driver")
+            run = processes.run(name := f"run-{driver}", *local)
+            wait_for(lambda: "going on with the run" in processes.said(name), "the next driver")
             assert time.monotonic() - began < GOES_ON_S
     assert run.wait(WAIT_S) == 0, processes.said(f"run-{driver}")
-    check_exactly_once(str(processes.out), pages)
-    hashes = [{marker.shard: marker.sha256 for marker in sorted_markers(Output(str(processes.out)))}]
-    processes.out = processes.folder / "whole"
-    assert processes.run("whole", *local).wait(WAIT_S) == 0
-    hashes.append({marker.shard: marker.sha256 for marker in sorted_markers(Output(str(processes.out)))})
+    hashes = []
+    for out in (processes.out, processes.folder / "whole"):
+        if out != processes.out:
+            processes.out = out
+            assert processes.run("whole", *local).wait(WAIT_S) == 0
+        check_exactly_once(str(out), pages)
+        hashes.append({marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))})
     assert hashes[0] == hashes[1] and driver == 5
 
 

@@ -30,7 +30,9 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
     assert command("run", "x.png", "--cluster", "local", "--out", str(tmp_path / "out")) == (2, words)
     assert not (tmp_path / "out").exists()
     (tmp_path / "run.json").write_text("{}")
-    empty = '{"pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}'
+    empty = (
+        '{"pages": null, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}'
+    )
     assert command("run", "--status", str(tmp_path), "--json") == (0, empty)
 
 
@@ -41,7 +43,7 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
         (["--cluster", "here", "--out", "o"], "--cluster is 'here': give local, or an address"),
         (["--cluster", "tcp://h:1", "--workers", "2", "--out", "o"], "--workers is for --cluster local"),
         (["--cluster", "local", "--out", "o", "--redo", "all"], "--redo is 'all': give failed"),
-        (["--cluster", "local", "--out", "o", "--fallback-percent", "101"], "--fallback-percent is 101"),
+        (["--cluster", "local", "--out", "o", "--save"], "--save is for one process"),
         (["--cluster", "local", "--out", "o", "--shard-pages", "0"], "--shard-pages is 0"),
         (["--cluster", "local", "--resume", "o"], "--resume is for one process"),
         (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit is 0"),

@@ -32,9 +32,9 @@ from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.reader import WorkerJob
 from dsocr_core.cluster.run import Driver
 from dsocr_core.cluster.status import Figures
+from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.progress import ProgressBar

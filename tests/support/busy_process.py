@@ -118,18 +118,16 @@ DRIVEN = 60
 
 
 def drive(root: Path, _: str, __: Path) -> None:
-    """As a driver and its workers do it: lease, plan, attempts, markers; what is left over goes."""
-    import threading
+    """As a driver and its workers do it: lock, attempts, markers; what is left over goes."""
     from concurrent.futures import ThreadPoolExecutor
 
     from dsocr_core.cluster.job import Job
-    from dsocr_core.cluster.lease import driving
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.pages import Shard
     from dsocr_core.settings import Settings
     from tests.support.made_up_output import a_result, committed, planned
 
-    output, files = Output(str(root)), [f"/data/{number:03d}.png" for number in range(DRIVEN)]
+    output, files = Output(str(root)), [f"/data/{number:05d}.png" for number in range(DRIVEN)]
     job = Job.of(Settings(preset="tiny"), ("/data",), 2)
     print("ready", flush=True)
 
@@ -137,7 +135,7 @@ def drive(root: Path, _: str, __: Path) -> None:
         committed(output, shard, lambda page: page.read(a_result(f"page {page.number}")))
         os.write(1, f"{shard.name}\n".encode())  # whole, whichever thread it is
 
-    with driving(output, threading.Event()), ThreadPoolExecutor(2) as threads:
+    with output.driving(), ThreadPoolExecutor(2) as threads:
         shards = planned(output, job, files)
         left = [shard for shard in shards if shard.name not in output.marker_names()]
         list(threads.map(read, [shard for shard in left for _ in range(2)]))
