@@ -51,14 +51,11 @@ def check(run: Path, told: list[str]) -> None:
     assert not [path for path in run.rglob(".*") if path.name != ".lock"]
 
 
-def test_a_run_directory_is_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
-    kill_often(interpreter, tmp_path, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("series", range(10))
-def test_a_run_directory_is_killed_at_two_hundred_points(
-    interpreter: Path, tmp_path: Path, series: int
+@pytest.mark.parametrize(
+    ("series", "times"), [(0, 3), *(pytest.param(n, 20, marks=pytest.mark.slow) for n in range(1, 11))]
+)
+def test_a_run_directory_is_killed_at_any_point(
+    interpreter: Path, tmp_path: Path, series: int, times: int
 ) -> None:
     (tmp_path / str(series)).mkdir()
-    kill_often(interpreter, tmp_path / str(series), 20)
+    kill_often(interpreter, tmp_path / str(series), times)

@@ -49,17 +49,9 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     libc = ctypes.CDLL(None)
     events = libc.inotify_init1(os.O_CLOEXEC)
     assert libc.inotify_add_watch(events, os.fsencode(page), _IN_OPEN | _IN_CLOSE_NOWRITE) >= 0
-    command = [
-        "compare",
-        str(page),
-        "--save",
-        "--out",
-        str(tmp_path / "out"),
-        "--history",
-        str(tmp_path / "h"),
-    ]
-    command += ["--vendor.interpreter", str(interpreter), "--preset", "tiny", "--infer.max-new-tokens", "12"]
-    assert main(command) == 0
+    command = f"compare {page} --save --out {tmp_path}/out --history {tmp_path}/h --preset tiny"
+    command += f" --vendor.interpreter {interpreter} --infer.max-new-tokens 12"
+    assert main(command.split()) == 0
     opened = [mask for _, mask, _, _ in struct.iter_unpack("iIII", os.read(events, 2**16)) if mask & _IN_OPEN]
     os.close(events)
     assert counts == {"file_digest": 1, "ask": 1, "parse": 2}
