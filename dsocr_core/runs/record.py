@@ -332,8 +332,8 @@ def agreed(values: Iterable[str | None]) -> str | None:
 class Recording:
     """Makes a run of its pages when the block ends, however it ends; without a page none is written.
 
-    The run is in a directory of its own, in the history, or in both. One that was cancelled, or ended by an
-    error, says so. Nothing of a page stays in memory.
+    The run is in the history, or in a directory of its own, from which a new one is saved in the history too.
+    One that was cancelled, or ended by an error, says so. Nothing of a page stays in memory.
     """
 
     def __init__(
@@ -365,6 +365,12 @@ class Recording:
             require_writable(Path(location))
         if self._out is not None:
             self._exit.callback(self.run.close)
+            if self._save and self.run.continues:
+                self._exit.close()
+                raise DsocrError(
+                    f"{self._out}: has a run already, which cannot grow and be saved; leave --save out, and "
+                    "import the directory when it is whole"
+                )
         return self
 
     def __exit__(
@@ -418,31 +424,15 @@ class Recording:
 
     def _finish(self) -> None:
         """Write the run: only now all results are there, what they agree on, and how busy the machine was."""
-        from dsocr_core.runs.storage import Storage
-
-        run = self.run
-        made = self._measured(run.facts(continued=False))
-        whole = self._measured(run.facts(continued=True)) if run.continues else made
-        if self._out is None:
-            run.finish(made, self._count)
-        elif not self._save:
-            run.finish(whole)
-            return
-        else:
-            storage = Storage(history_location(self.settings))
-            with storage.scratch(made.id) as copy:
-                if run.continues:  # the history has what was read now: another run than the whole
-                    run.write(made, copy, continued=False, count=self._count)
-                    whole = replace(whole, id=f"{whole.id}-{secrets.token_hex(4)}")
-                run.finish(whole, self._count)
-                run.copy_to(copy)
-                storage.publish(copy, made.id)
-        self.id = made.id
-
-    def _measured(self, results: Iterable[OcrResult]) -> RunRecord:
-        made, first = self._described(results), self.record
+        made, first = self._described(self.run.facts()), self.record
         environment = made.environment | {"machine": dict(self._machine.facts())}
-        return replace(made, id=first.id, created=first.created, notes=self.notes, environment=environment)
+        own = {"id": first.id, "created": first.created, "notes": self.notes, "environment": environment}
+        self.run.finish(replace(made, **own), self._count)
+        if self._out is not None and self._save:
+            from dsocr_core.runs.storage import Storage
+
+            self.run.save_in(Storage(history_location(self.settings)), first.id)
+        self.id = first.id if self._save else None
 
     def _described(self, results: Iterable[OcrResult]) -> RunRecord:
         made = record_run(self.settings, results, self._command, self._profiled)

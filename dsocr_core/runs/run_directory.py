@@ -192,25 +192,20 @@ class RunDirectory:
         record = record or self.record
         assert record is not None
         if self._storage is not None:
-            self.write(record, self.directory, count=count)
+            self._write(record, self.directory, count)
             if self._replace:
                 self._storage.remove(record.id)
             return self._storage.publish(self.directory, record.id)
         shutil.rmtree(self._parts / _WHOLE, ignore_errors=True)
-        self.write(record, self._parts / _WHOLE, count=count)
+        self._write(record, self._parts / _WHOLE, count)
         with writing(self.directory):
             sync_tree(self._parts / _WHOLE)
             self._parts.rename(self.directory / _FINISHED)
             self._settle()
         return self.directory
 
-    def write(
-        self, record: RunRecord, target: Path, continued: bool = True, count: CountRows | None = None
-    ) -> None:
-        """Write the run into a directory, but for its pictures, which stay where they are.
-
-        Without `continued` it is what was read since `open`, and by writers that were stopped.
-        """
+    def _write(self, record: RunRecord, target: Path, count: CountRows | None) -> None:
+        """Write the run's tables and documents into a directory."""
         shapes: dict[str, dict[Shape, None]] = {}
         counts: dict[str, int] = {}
         pictures: dict[str, Path] = {}
@@ -228,7 +223,7 @@ class RunDirectory:
 
         with writing(target), ExitStack() as stack:
             target.mkdir(parents=True, exist_ok=True)
-            for table in self._chosen(continued):
+            for table in self._chosen():
                 add("readings", table)
                 for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
                     shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
@@ -239,7 +234,7 @@ class RunDirectory:
                         pictures[name] = self.directory / name
             flops = count(record.config, record.dtype, shapes) if count else []
             add("stage_flops", rows_to_table("stage_flops", "", flops))
-            add("parity", rows_to_table("parity", "", self._parity(continued)))
+            add("parity", rows_to_table("parity", "", self._parity()))
             for name, parts in self._tables.items():
                 add(name, pa.concat_tables(parts))
         with writing(target):
@@ -250,18 +245,16 @@ class RunDirectory:
             (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
             write_checksums(target, pictures)
 
-    def copy_to(self, target: Path) -> None:
-        """Have the run in another directory, too, or the pictures of one that `write` put there: a file under
-        two names where the system has that."""
-        own = self.directory if read_checksums(target) is None else target
-        with writing(target):
-            for name in [*(read_checksums(own) or ()), CHECKSUMS]:
-                if not (target / name).exists():
-                    (target / name).parent.mkdir(parents=True, exist_ok=True)
-                    try:
-                        os.link(self.directory / name, target / name)
-                    except OSError:  # another file system, or one without links
-                        shutil.copyfile(self.directory / name, target / name)
+    def save_in(self, storage: Storage, name: str) -> None:
+        """Have the whole run in a history, too: its files under two names where the system has that."""
+        with storage.scratch(name) as target, writing(target):
+            for file in [*(read_checksums(self.directory) or ()), CHECKSUMS]:
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(self.directory / file, target / file)
+                except OSError:  # another file system, or one without links
+                    shutil.copyfile(self.directory / file, target / file)
+            storage.publish(target, name)
 
     def discard(self) -> None:
         """Take away what `create`, `open` or `begin` made where no page came."""
@@ -293,10 +286,10 @@ class RunDirectory:
                 for row in batch.to_pylist():
                     yield blank | row, result_of(blank | row)
 
-    def facts(self, continued: bool) -> Iterator[OcrResult]:
-        """Every result without its text and tokens; with those of the run that it continues, or without."""
+    def facts(self) -> Iterator[OcrResult]:
+        """Every result without its text and tokens."""
         blank = dict.fromkeys(SCHEMA.names)
-        for table in self._chosen(continued, list(_FACTS)):
+        for table in self._chosen(list(_FACTS)):
             for row in table.to_pylist():
                 result = result_of(blank | row | {"text_raw": ""})
                 if result is not None:
@@ -337,12 +330,10 @@ class RunDirectory:
             if self._paths.get(row["page"]) is None:
                 self._paths[row["page"]] = str(image.resolve()) if image else None
 
-    def _chosen(self, continued: bool, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    def _chosen(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """The rows that count, some at a time."""
         waiting: list[pa.Table] = []
         for number, file in self._files():
-            if not number and not continued:
-                continue
             for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns):
                 table = pa.Table.from_batches([batch]).replace_schema_metadata()
                 keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
@@ -354,11 +345,11 @@ class RunDirectory:
         if waiting:
             yield pa.concat_tables(waiting)
 
-    def _parity(self, continued: bool) -> list[Row]:
+    def _parity(self) -> list[Row]:
         """A row a page, of the last time that both sides read it; none where one was read since alone."""
         found: dict[str, Row | None] = {}
         earlier = self.directory / "parity.parquet"
-        if continued and earlier.exists():
+        if earlier.exists():
             for row in read_rows(earlier).to_pylist():
                 found[row["page"]] = {name: value for name, value in row.items() if name != "run_id"}
         for number, file in self._files():

@@ -279,13 +279,14 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
         assert copied == own
         # The page that failed is tried again: the directory is another run then, the saved one is as it was.
         pages[1].write_bytes(pages[0].read_bytes())
-        again = Recording(settings, out=out)
-        read_run([session], RunPlan(tuple(pages), out, resume=True), runs=[again])
+        plan = RunPlan(tuple(pages), out, resume=True)
+        with pytest.raises(DsocrError, match="has a run already, which cannot grow and be saved"):
+            read_run([session], plan, runs=[Recording(settings, out=out)])
+        read_run([session], plan, runs=[Recording(settings, out=out, save=False)])
         history.refresh()
-        assert len(history.tables(recorder.id)["readings"]) == 3
-        assert len(history.tables(str(again.id))["readings"]) == 1
+        assert len(history.tables(recorder.id)["readings"]) == 3 and len(history) == 1
         [whole] = import_paths(elsewhere, [out]).imported
-        assert whole.run_id not in (recorder.id, again.id)
+        assert whole.run_id != recorder.id
         rows = elsewhere.tables(whole.run_id)["readings"].to_pylist()
         assert sorted(row["page"] for row in rows) == [page.name for page in pages]
         assert not any(row["error"] for row in rows)
