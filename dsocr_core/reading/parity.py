@@ -161,18 +161,13 @@ class Comparison:
     @property
     def results(self) -> dict[Side, OcrResult]:
         """The results that are there, A's first."""
-        sides: tuple[tuple[Side, OcrResult | None], ...] = (("a", self.a), ("b", self.b))
-        return {side: result for side, result in sides if result is not None}
+        sides: dict[Side, OcrResult | None] = {"a": self.a, "b": self.b}
+        return {side: result for side, result in sides.items() if result is not None}
 
     def joined(self, later: Comparison) -> Comparison:
         """One comparison of the sides of both; where both have one, the later."""
         errors = {**self.errors, **later.errors}
         return replace(later, a=later.a or self.a, b=later.b or self.b, errors=errors)
-
-
-_FIGURES = (
-    "tokens_equal", "input_parity", "max_coordinate_difference_percent", "character_error_rate",
-)  # fmt: skip
 
 
 def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
@@ -181,11 +176,12 @@ def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) 
     `differences` say why there is no report.
     """
     divergence = report.first_divergence if report else None
+    names = ("tokens_equal", "input_parity", "max_coordinate_difference_percent", "character_error_rate")
     return {
         "verdict": report.verdict if report else "not_comparable",
         "reasons": list(sentences(report.differences if report else differences)),
         "first_divergence": divergence.index if divergence else None,
-        **{name: getattr(report, name) if report else None for name in _FIGURES},
+        **{name: getattr(report, name) if report else None for name in names},
     }
 
 
@@ -205,19 +201,20 @@ def to_document(report: ParityReport | None, differences: Sequence[Difference] =
 
 
 def first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
-    """The first new token in which two results differ, None when they are equal or not known on a side."""
+    """The first new token in which two results differ, None when they are equal or not known on a side.
+
+    Tokens decoded one by one may be longer than the text they make together (a character split over
+    tokens), so the common beginning of both texts bounds the offset of A's box.
+    """
     index = first_difference(a.token_ids, b.token_ids)
     if index is None:
         return None
-    return Divergence(
-        index=index,
-        text_a=_token_text(a, index),
-        text_b=_token_text(b, index),
-        context="".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index]),
-        box_a=_box_at(a, b, index),
-        box_b=_box_at(b, a, index),
-        margins=margins_at(a, b, index),
-    )
+    offset = sum(map(len, a.token_texts[:index])) if a.token_texts else len(a.text_raw)
+    differs = first_difference(a.text_raw, b.text_raw)
+    offset = offset if differs is None else min(offset, differs)
+    boxes = sum(len(span.boxes) for span in a.blocks if span.start <= offset)
+    context = "".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index])
+    return Divergence(index, context, boxes - 1 if boxes else None, margins_at(a, b, index))
 
 
 def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | None:
@@ -227,23 +224,3 @@ def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | 
     if a is None or b is None or a == b:
         return None
     return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
-
-
-def _token_text(result: OcrResult, index: int) -> str:
-    tokens = result.required_tokens
-    if index >= len(tokens):
-        return "(ended)"
-    return result.token_texts[index] if index < len(result.token_texts) else f"#{tokens[index]}"
-
-
-def _box_at(result: OcrResult, other: OcrResult, index: int) -> int | None:
-    """Index of the last box whose span starts at or before the token at `index`.
-
-    Tokens decoded one by one may be longer than the text they make together (a character split over
-    tokens), so the common beginning of both texts bounds the offset at which they differ.
-    """
-    offset = sum(map(len, result.token_texts[:index])) if result.token_texts else len(result.text_raw)
-    differs = first_difference(result.text_raw, other.text_raw)
-    offset = offset if differs is None else min(offset, differs)
-    count = sum(len(span.boxes) for span in result.blocks if span.start <= offset)
-    return result.boxes[count - 1].index if count else None

@@ -82,8 +82,6 @@ extra.
 """
 SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})
 """Kinds that are about what went in, not about what came out."""
-_NAMED = 3
-"""Differences of a kind that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +118,14 @@ def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(sorted(differences, key=lambda item: (item.within, rank[item.kind])))
 
 
-def sentences(differences: Sequence[Difference]) -> tuple[str, ...]:
+def sentences(differences: Sequence[Difference], most: int = 3) -> tuple[str, ...]:
     """Differences in order as one sentence a kind, with the number where there are several."""
     found = []
     for (kind, _), group in groupby(differences, key=lambda item: (item.kind, item.within)):
-        same = list(group)
+        same = [item.words for item in group]
         count = f" ({len(same)})" if len(same) > 1 else ""
-        more = f"; and {len(same) - _NAMED} more" if len(same) > _NAMED else ""
-        found.append(f"{KINDS[kind]}{count}: {'; '.join(item.words for item in same[:_NAMED])}{more}")
+        more = f"; and {len(same) - most} more" if len(same) > most else ""
+        found.append(f"{KINDS[kind]}{count}: {'; '.join(same[:most])}{more}")
     return tuple(found)
 
 
@@ -175,15 +173,15 @@ class BoxPair:
     shift_percent: float | None = None  # largest coordinate difference in percent of the image side
 
     @property
+    def lone(self) -> Box | None:
+        """The box that has no partner."""
+        return (self.a or self.b) if self.a is None or self.b is None else None
+
+    @property
     def page(self) -> int:
         """Number of its page among those of the prompt, from 0."""
         box = self.a or self.b
         return box.page if box else 0
-
-    @property
-    def lone(self) -> Box | None:
-        """The box that has no partner."""
-        return (self.a or self.b) if self.a is None or self.b is None else None
 
 
 @dataclass(frozen=True)
@@ -245,11 +243,8 @@ class Divergence:
     """The first new token in which A and B differ."""
 
     index: int
-    text_a: str
-    text_b: str
     context: str  # the common text just before
     box_a: int | None  # index of A's box in whose block it lies, None before the first
-    box_b: int | None
     margins: Margins | None = None
     """None when neither side recorded its two best logits, and when one of them had ended there."""
 

@@ -50,17 +50,14 @@ V = TypeVar("V")
 def prompt_problem(prompt: str) -> str | None:
     """Why a page cannot be read with that prompt text; None when it can.
 
-    The published code reads both kinds and gives them another meaning: without the placeholder it puts the
-    text twice, before and after the page, and saves nothing; of two it drops the second with the text
-    between them.
+    The published code reads it and gives it another meaning.
     """
-    count = prompt.count(IMAGE_PLACEHOLDER)
-    if count == 1:
+    if (count := prompt.count(IMAGE_PLACEHOLDER)) == 1:
         return None
+    between = "leave out the text between the first and the last"
+    would = between if count else "put its text before the page and after it again, and save nothing"
     needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
-    if count == 0:
-        return f"{needs}; the published code would put its text before the page and after it again"
-    return f"{needs}; the published code would leave out the text between the first and the last"
+    return f"{needs}; the published code would {would}"
 
 
 @dataclass(frozen=True)
@@ -140,8 +137,7 @@ class OcrRequest:
     @classmethod
     def imported(cls, image: Path, source: str = "", **known: Any) -> OcrRequest:
         """A page that another program read; what is not given is not known."""
-        unknown: dict[str, Any] = dict.fromkeys(MAY_BE_UNKNOWN)
-        return cls(image, source=source, **unknown | known)
+        return cls(image, source=source, **dict.fromkeys(MAY_BE_UNKNOWN) | known)
 
     @property
     def required(self) -> Asked:

@@ -89,7 +89,7 @@ def test_float32_is_equal_to_the_last_bit_at_any_number_of_threads(
 def test_a_trace_goes_to_the_first_divergence(
     index: int | None, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    divergence = None if index is None else Divergence(index, "g", "a", "", None, None)
+    divergence = None if index is None else Divergence(index, "", None)
     found = SimpleNamespace(report=SimpleNamespace(first_divergence=divergence))
     monkeypatch.setattr(ResultCache, "find", lambda *_: found)
     assert divergence_steps(SETTINGS, SETTINGS.request(PAGE), TracePlan()) == steps
