@@ -38,9 +38,11 @@ from typing import Any
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page import decode_pool
 
-GENERATORS = (
-    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses", "answers",
-)  # fmt: skip
+MODULES = {
+    "pages": ("images", "pdfs"), "checkpoints": ("checkpoints",), "runs": ("tables", "profiles", "archives"),
+    "texts": ("markup", "addresses", "answers"),
+}  # fmt: skip
+GENERATORS = tuple(name for names in MODULES.values() for name in names)
 HANG_S, START_S = 20.0, 120.0
 """Time of a case, and of the imports of a process on a machine with much else to do."""
 MEMORY_BYTES = 10**9
@@ -69,7 +71,8 @@ def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -
 
 
 def attempt_of(name: str) -> Attempt:
-    found: Attempt = importlib.import_module(f"tests.hostile.{name}").attempt
+    module = next((module for module, names in MODULES.items() if name in names), name)
+    found: Attempt = getattr(importlib.import_module(f"tests.hostile.{module}"), name)
     return found
 
 

@@ -25,7 +25,7 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def attempt(random: Random, folder: Path) -> str | None:
+def checkpoints(random: Random, folder: Path) -> str | None:
     """One directory, loaded as an engine loads it. Raises DsocrError when it is refused."""
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir()
@@ -41,9 +41,8 @@ def attempt(random: Random, folder: Path) -> str | None:
 def _files(random: Random) -> dict[str, bytes]:
     config = json.loads((EMBEDDED_CHECKPOINT / "config.json").read_text(encoding="utf-8"))
     names = ["model.embed_tokens.weight", "lm_head.weight", "x" * random.choice((1, 5000)), "a/../b"]
-    index: Any = {
-        "weight_map": dict.fromkeys(names, random.choice((_WEIGHTS, "../x", "/etc/passwd", "n" * 5000)))
-    }
+    place = random.choice((_WEIGHTS, "../x", "/etc/passwd", "n" * 5000))
+    index: Any = {"weight_map": dict.fromkeys(names, place)}
     for _ in range(random.randint(0, 3)):
         _change(random, config)
     if random.random() < 0.3:
@@ -52,11 +51,8 @@ def _files(random: Random) -> dict[str, bytes]:
         config["auto_map"] = {"AutoModel": random.choice(("/elsewhere--m.X", "m.X", "../m.X", 7))}
     if random.random() < 0.1:
         config["configuration_files"] = random.choice((["config.4.json"], {}, "x", None))
-    files = {
-        "config.json": json.dumps(config).encode(),
-        _INDEX: json.dumps(index).encode(),
-        _WEIGHTS: _weights(random),
-    }
+    files = {"config.json": json.dumps(config).encode(), _INDEX: json.dumps(index).encode()}
+    files[_WEIGHTS] = _weights(random)
     if random.random() < 0.4:
         name = random.choice(list(files))
         files[name] = damaged(random, files[name])
@@ -78,26 +74,16 @@ def _change(random: Random, value: Any) -> None:
 def _weights(random: Random) -> bytes:
     """A safetensors file that says more than it holds."""
     shape = random.choice(([2, 2], [10**12], [2**62, 4], [-1], []))
-    header = {
-        "lm_head.weight": {
-            "dtype": "F32",
-            "shape": shape,
-            "data_offsets": [0, random.choice((16, 0, 10**15))],
-        }
-    }
-    text = json.dumps(header).encode()
+    weight = {"dtype": "F32", "shape": shape, "data_offsets": [0, random.choice((16, 0, 10**15))]}
+    text = json.dumps({"lm_head.weight": weight}).encode()
     length = random.choice((len(text), len(text), 2**63, 0, 10**9))
     return struct.pack("<Q", length) + text + bytes(16)
 
 
 def _replace(random: Random, path: Path) -> None:
     path.unlink(missing_ok=True)
-    match random.randrange(4):
-        case 0:
-            os.mkfifo(path)
-        case 1:
-            path.symlink_to("/dev/zero")
-        case 2:
-            path.mkdir()
-        case _:
-            path.symlink_to(path)
+    random.choice((os.mkfifo, Path.mkdir, lambda to: to.symlink_to("/dev/zero"), _link_to_itself))(path)
+
+
+def _link_to_itself(path: Path) -> None:
+    path.symlink_to(path)

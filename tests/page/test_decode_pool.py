@@ -16,7 +16,7 @@ from PIL import Image, PngImagePlugin
 from dsocr_core.page import decode_pool
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
-from tests.hostile import pdfs
+from tests.hostile import pages
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_a_page_that_computes_for_ever_is_ended_and_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(decode_pool, "CPU_SECONDS", 1)
     refused: list[str] = []
-    (tmp_path / "endless.pdf").write_bytes(pdfs.many_operators(400_000))
+    (tmp_path / "endless.pdf").write_bytes(pages.many_operators(400_000))
 
     def render() -> None:
         with pytest.raises(DocumentError) as error:
@@ -88,7 +88,7 @@ def test_a_process_that_waits_for_ever_or_was_interrupted_is_ended(
 def test_a_page_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_pool, "CPU_SECONDS", 1)
     path = tmp_path / "bomb.pdf"
-    for content in (pdfs.flate_bomb(400_000_000, 2), pdfs.nested_forms(24, 10)):
+    for content in (pages.flate_bomb(400_000_000, 2), pages.nested_forms(24, 10)):
         path.write_bytes(content)
         assert len(content) < 10_000
         with pytest.raises(DocumentError, match=r"bomb\.pdf: (takes more than 1 s|took the memory)"):
@@ -97,10 +97,10 @@ def test_a_page_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_pdf_that_claims_a_million_pages_is_not_listed(tmp_path: Path) -> None:
     path = tmp_path / "claims.pdf"
-    path.write_bytes(pdfs.claiming(10**6, 100))
+    path.write_bytes(pages.claiming(10**6, 100))
     with pytest.raises(DocumentError, match=r"claims\.pdf: the PDF has 1,000,000 pages; at most 20,000"):
         expand([path])
-    path.write_bytes(pdfs.claiming(1, 100))
+    path.write_bytes(pages.claiming(1, 100))
     assert pdf_page_count(path) == 1
 
 

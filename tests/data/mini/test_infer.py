@@ -93,22 +93,16 @@ def test_cached_decoding_equals_one_pass_over_the_whole_sequence(
 ) -> None:
     """Positions, cache and mask: each new token is the argmax of an uncached pass."""
     model.seen.clear()
-    inputs = sys.modules[type(model).__module__].prepare_inputs
+    prepare = sys.modules[type(model).__module__].prepare_inputs
     model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL)
-    kwargs = model.seen[0][1]
-    prompt = model.seen[0][0][0]
-    new = model.read(tokenizer, inputs(tokenizer, PROMPT, _load(page), **SMALL), eval_mode=True)
+    [((prompt, *_), kwargs)] = model.seen
+    inputs = prepare(tokenizer, PROMPT, Image.open(page).convert("RGB"), **SMALL)
+    new = model.read(tokenizer, inputs, eval_mode=True)
     sequence = torch.cat([prompt, new.unsqueeze(0)], dim=1)
     mask = torch.nn.functional.pad(kwargs["images_seq_mask"], (0, len(new)))
+    images = {name: kwargs[name] for name in ("images", "images_spatial_crop")}
     with torch.no_grad():
-        logits = model(
-            input_ids=sequence, images=kwargs["images"], images_seq_mask=mask,
-            images_spatial_crop=kwargs["images_spatial_crop"],
-        ).logits  # fmt: skip
+        logits = model(input_ids=sequence, images_seq_mask=mask, **images).logits
     predicted = logits[0, prompt.shape[1] - 1 : -1].argmax(-1)
     assert len(set(new.tolist())) > 3, "the tokens are too uniform to prove anything"
     assert predicted.tolist() == new.tolist()
-
-
-def _load(page: str) -> Image.Image:
-    return Image.open(page).convert("RGB")

@@ -1,31 +1,95 @@
-"""PDFs that compute for ever, swell to gigabytes, lie about themselves or are damaged."""
+"""Images and PDFs that lie about themselves, are damaged, compute for ever or swell to gigabytes."""
 
 from __future__ import annotations
 
+import functools
+import io
+import struct
 import zlib
 from pathlib import Path
 from random import Random
 
-from dsocr_core.page.documents import load_image, pdf_page_count, render_pdf_page
+from PIL import Image
+
+from dsocr_core.page.documents import expand, load_image, pdf_page_count, render_pdf_page
 from tests.hostile.damage import damaged
 
-MOST_PIXELS = 4_000_000
-DPI = 72
-
+MOST_PIXELS = 20_000_000
+_FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "AVIF")
+_RGB_ONLY = ("AVIF", "WEBP", "JPEG2000")
+_MODES = ("RGB", "L", "1", "RGBA", "I;16", "F")
 _PAGE_TREE = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>"]
 
 
-def attempt(random: Random, folder: Path) -> str | None:
+# --- images -----------------------------------------------------------------------------------------
+
+
+def images(random: Random, folder: Path) -> str | None:
+    """One image, opened. Raises DsocrError when it is refused."""
+    path = folder / random.choice(("a.png", "a.jpg", "a.tif", "a", "a.webp", "é.gif"))
+    kind = random.random()
+    if kind < 0.08:
+        path.write_bytes(_claiming_image(random))
+    elif kind < 0.35:
+        several = _several(random.randint(1, 8), random.choice(("TIFF", "GIF", "WEBP")))
+        path.write_bytes(damaged(random, several))
+    else:
+        path.write_bytes(damaged(random, _intact(random.choice(_FORMATS), random.choice(_MODES))))
+    (page, *_) = expand([path], work_directory=folder / "pages", max_pixels=MOST_PIXELS)
+    image = load_image(page.path, MOST_PIXELS)
+    if image.mode != "RGB" or not 0 < image.width * image.height <= MOST_PIXELS:
+        return f"an image of {image.size} in {image.mode} was taken"
+    return None
+
+
+@functools.cache
+def _intact(kind: str, mode: str) -> bytes:
+    deep = kind not in ("TIFF", "PNG") or (kind == "PNG" and mode == "F")
+    plain = kind in _RGB_ONLY or (deep and mode in _MODES[3:])
+    buffer = io.BytesIO()
+    Image.effect_noise((37, 23), 90).convert("RGB" if plain else mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@functools.cache
+def _several(orientation: int, kind: str) -> bytes:
+    """Three pages in one file; of a TIFF turned, as its EXIF says."""
+    frames = [Image.effect_noise((37, 23), 30 * number).convert("RGB") for number in range(3)]
+    buffer = io.BytesIO()
+    more = {"tiffinfo": {0x0112: orientation}} if kind == "TIFF" else {}
+    frames[0].save(buffer, kind, save_all=True, append_images=frames[1:], **more)
+    return buffer.getvalue()
+
+
+def _claiming_image(random: Random) -> bytes:
+    """A PNG whose header says any size, over rows that may be there or not."""
+    width, height = random.choices((1, 2, 4_000, 65_535, 65_536, 10**7, 10**8, 2**31 - 1), k=2)
+    depth, colour = random.choice(((8, 0), (8, 2), (8, 6), (16, 2), (1, 0), (8, 3), (7, 9)))
+    rows = zlib.compress(bytes(random.choice((1, 1000, 10**6))))
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, random.choice((0, 1)))
+    chunks = [(b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")]
+    if random.random() < 0.3:
+        chunks.insert(1, (b"zTXt", b"k\0\0" + zlib.compress(bytes(10**6))))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+# --- PDFs -------------------------------------------------------------------------------------------
+
+
+def pdfs(random: Random, folder: Path) -> str | None:
     """One PDF, counted and rendered. Raises DsocrError when it is refused."""
     path = folder / "hostile.pdf"
-    path.write_bytes(_content(random))
+    path.write_bytes(_pdf(random))
     if pdf_page_count(path) < 1:
         return "a PDF without pages was taken"
-    image = load_image(render_pdf_page(path, 1, folder / "pages", DPI, MOST_PIXELS), 2 * MOST_PIXELS)
+    image = load_image(render_pdf_page(path, 1, folder / "pages", 72, 4_000_000), 8_000_000)
     return None if image.mode == "RGB" else f"rendered in {image.mode}"
 
 
-def _content(random: Random) -> bytes:
+def _pdf(random: Random) -> bytes:
     kind = random.random()
     if kind < 0.90:
         return damaged(random, random.choice(_INTACT))
@@ -90,10 +154,9 @@ def soft_masks(depth: int) -> bytes:
     objects = []
     for level in range(depth):
         state = 6 + 2 * level
-        below = b"/Resources<</ExtGState<</G %d 0 R>>>>" % state
-        group = b"/Group<</S/Transparency/CS/DeviceRGB>>"
+        group = b"/Group<</S/Transparency/CS/DeviceRGB>>/Resources<</ExtGState<</G %d 0 R>>>>" % state
         drawing = b"/G gs 0 0 595 842 re f"
-        objects.append(stream(b"/Type/XObject/Subtype/Form/BBox[0 0 595 842]" + group + below, drawing))
+        objects.append(stream(b"/Type/XObject/Subtype/Form/BBox[0 0 595 842]" + group, drawing))
         mask = state + 1 if level < depth - 1 else 5
         objects.append(b"<</Type/ExtGState/SMask<</S/Luminosity/G %d 0 R>>>>" % mask)
     return one_page(stream(b"", b"/G gs 0 0 595 842 re f"), b"/ExtGState<</G 6 0 R>>", objects)
