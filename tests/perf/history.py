@@ -2,8 +2,8 @@
 
     python -m tests.perf.history --runs 1000
 
-Each size is opened by a fresh process, so its memory and its time to open are those of a start of the app
-(the files are in the page cache, as they are where runs are made).
+It is opened by a fresh process, so its memory and its time to open are those of a start of the app (the files
+are in the page cache, as they are where runs are made).
 Prints one JSON document; the exit code is 1 when a target is missed.
 """
 
@@ -25,14 +25,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dsocr_core.base.system import memory_of
 from dsocr_core.models.family import FIRST, all_stages, inside_prefill
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.speed import compare_speed
 
-SIZES = (0.1, 0.3, 1.0)
-"""Shares of all runs at which everything is timed, to show how it grows."""
 TARGETS = {
     "build_s": 20.0,
     "open_s": 0.2,
@@ -43,6 +42,7 @@ TARGETS = {
 }
 """Seconds; of queries over the whole history, about one run or two, and those with a bootstrap of every stage
 behind them the p95 in milliseconds."""
+REPEATS = 20
 
 _STAGES = [stage.value for stage in all_stages()]
 _TYPICAL_MS = np.array([30.0, 1.0, 60.0, 50.0, 35.0, 2.0, 1.0, 180.0, 2400.0, 4.0])
@@ -50,7 +50,7 @@ _TYPICAL_MS = np.array([30.0, 1.0, 60.0, 50.0, 35.0, 2.0, 1.0, 180.0, 2400.0, 4.
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Build a large history and time every query.")
-    parser.add_argument("--runs", type=int, default=1000, help="runs of the largest size")
+    parser.add_argument("--runs", type=int, default=1000, help="number of runs")
     parser.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
     where = "where the history is built and deleted again (default: the system's temporary directory)"
     parser.add_argument("--directory", type=Path, default=None, metavar="DIR", help=where)
@@ -59,43 +59,25 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     options = build_parser().parse_args()
-    found = bench(options.runs, options.rows, options.directory)
-    print(json.dumps(found))
-    return 1 if found["missed"] else 0
+    pages, seconds = max(1, options.rows // options.runs // len(_STAGES)), list[float]()
+    with tempfile.TemporaryDirectory(prefix="dsocr-bench-", dir=options.directory) as folder:
+        for number in range(options.runs):
+            start = time.perf_counter()
+            write_made_up_run(Path(folder), number, pages)
+            seconds.append(time.perf_counter() - start)
+        # An executor says so when its process dies; a pool would start it anew for ever.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            found = process.submit(measure, Path(folder)).result()
+    late = missed(found)
+    print(json.dumps({"write_run_ms": float(np.median(seconds)) * 1000, **found, "missed": late}))
+    return 1 if late else 0
 
 
-def bench(runs: int, rows: int, directory: Path | None = None, repeats: int = 20) -> dict[str, Any]:
-    """Build the history step by step in a new directory inside `directory` and time it at each size.
-
-    Deletes what it built.
-    """
-    with tempfile.TemporaryDirectory(prefix="dsocr-bench-", dir=directory) as folder:
-        root, written, seconds, sizes = Path(folder), 0, list[float](), list[dict[str, Any]]()
-        for share in SIZES:
-            count = max(2, round(runs * share))
-            for number in range(written, count):
-                start = time.perf_counter()
-                write_made_up_run(root, number, pages=max(1, rows // runs // len(_STAGES)))
-                seconds.append(time.perf_counter() - start)
-            written = count
-            # An executor says so when its process dies; a pool would start it anew for ever.
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                sizes.append(process.submit(measure, root, repeats).result())
-            print(json.dumps(sizes[-1], indent=1), file=sys.stderr)
-        return {"write_run_ms": float(np.median(seconds)) * 1000, "sizes": sizes, "missed": missed(sizes[-1])}
-
-
-def missed(size: dict[str, Any]) -> list[str]:
-    """Targets that a size did not reach."""
-    figures = {name: size[name] for name in ("build_s", "open_s", "refresh_s")}
-    found = [
-        f"{name}: {value:.3g} > {TARGETS[name]:g}" for name, value in figures.items() if value > TARGETS[name]
-    ]
-    return found + [
-        f"{query['name']}: {query['p95_ms']:.3g} ms > {TARGETS[query['over']]:g} ms"
-        for query in size["queries"]
-        if query["p95_ms"] > TARGETS[query["over"]]
-    ]
+def missed(found: dict[str, Any]) -> list[str]:
+    """Targets that were not reached."""
+    figures = [(name, found[name], name) for name in ("build_s", "open_s", "refresh_s")]
+    figures += [(query["name"], query["p95_ms"], query["over"]) for query in found["queries"]]
+    return [f"{name}: {value:.3g} > {TARGETS[of]:g}" for name, value, of in figures if value > TARGETS[of]]
 
 
 def write_made_up_run(root: Path, number: int, pages: int) -> None:
@@ -105,23 +87,13 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
     each = max(1, pages // len(backends))
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=20 * number)
     record = RunRecord(
-        id=f"made-up-{number:06d}",
-        created=moment.isoformat(),
-        source="dsocr",
-        command="python -m dsocr_core run pages/",
-        backends=backends,
-        engine=("eager", "fast")[number % 2],
-        device="cuda:0",
-        gpu=("NVIDIA H200", "NVIDIA GeForce RTX 5090")[number % 3 == 0],
-        host=f"host-{number % 4}",
-        dtype="bfloat16",
-        attention="sdpa",
-        preset=("gundam", "small")[number % 7 == 0],
-        profiled=number % 50 == 49,
-        git_commit=f"{number // 10:040x}",
-        versions={"torch": "2.13.0", "python": "3.11.7"},
+        id=f"made-up-{number:06d}", created=moment.isoformat(), source="dsocr", backends=backends,
+        command="python -m dsocr_core run pages/", engine=("eager", "fast")[number % 2], device="cuda:0",
+        gpu=("NVIDIA H200", "NVIDIA GeForce RTX 5090")[number % 3 == 0], host=f"host-{number % 4}",
+        dtype="bfloat16", attention="sdpa", preset=("gundam", "small")[number % 7 == 0],
+        profiled=number % 50 == 49, git_commit=f"{number // 10:040x}", versions={"torch": "2.13.0"},
         settings={"preset": "gundam", "infer": {"max_new_tokens": 8192, "no_repeat_ngram_size": 20}},
-    )
+    )  # fmt: skip
     with RunDirectory.create(root, record) as run:
         for backend in backends:
             run.add_rows("readings", images := _images(random, each, backend))
@@ -137,21 +109,11 @@ def _names(pages: int) -> pa.Array:
 
 def _images(random: np.random.Generator, pages: int, backend: str) -> pa.Table:
     tokens = random.integers(50, 1200, pages)
-    return pa.table(
-        {
-            "page": _names(pages),
-            "source": _names(pages),
-            "width": pa.repeat(1240, pages),
-            "height": pa.repeat(1754, pages),
-            "sha256": pa.array([f"{number:064x}" for number in range(pages)]),
-            "preset": pa.repeat("gundam", pages),
-            "grid_columns": pa.repeat(2, pages),
-            "grid_rows": pa.repeat(3, pages),
-            "prompt_tokens": pa.repeat(913, pages),
-            "new_tokens": pa.array(tokens),
-            "backend": pa.repeat(backend, pages),
-        }
-    )
+    same = {"width": 1240, "height": 1754, "preset": "gundam", "grid_columns": 2, "grid_rows": 3,
+            "prompt_tokens": 913, "backend": backend}  # fmt: skip
+    hashes = pa.array([f"{number:064x}" for number in range(pages)])
+    own = {"page": _names(pages), "source": _names(pages), "sha256": hashes, "new_tokens": pa.array(tokens)}
+    return pa.table(own | {name: pa.repeat(value, pages) for name, value in same.items()})
 
 
 def _flops(random: np.random.Generator, images: pa.Table) -> pa.Table:
@@ -205,52 +167,47 @@ def _kernels(random: np.random.Generator, count: int = 300) -> pa.Table:
 # --- in a fresh process -------------------------------------------------------------------------
 
 
-def measure(root: Path, repeats: int) -> dict[str, Any]:
-    """Open a history, let it take in new runs, ask everything so many times."""
+def measure(root: Path) -> dict[str, Any]:
+    """Open a history, let it take in new runs, ask everything `REPEATS` times."""
     os.environ["DSOCR_CACHE"] = str(root / f"cache-{os.getpid()}")
-    start = time.perf_counter()
-    History(root).close()
-    build_s = time.perf_counter() - start
-    before, start = _resident_mb(), time.perf_counter()
-    history = History(root)
-    open_s = time.perf_counter() - start
-    with history:
-        runs = len(history)
+    build_s = _seconds(lambda: History(root).close())
+    before, start = memory_of(), time.perf_counter()
+    with History(root) as history:
+        open_s, runs = time.perf_counter() - start, len(history)
         rows = int(history.sql("SELECT count(*) AS n FROM stage_timings")["n"].iloc[0])
-        queries = [_time_query(history, repeats, *case) for case in _cases(history, repeats)]
-        memory = _resident_mb() - before
+        queries = [_time_query(*case) for case in _cases(history)]
+        memory = ((memory_of() or (0, 0))[1] - (before or (0, 0))[1]) / 1e6
         refreshes = [
             _refresh_after_a_run(history, 900_000 + runs + extra, rows // runs) for extra in range(3)
         ]
-        start = time.perf_counter()
-        history.refresh()
-        idle = time.perf_counter() - start
+        idle = _seconds(history.refresh)
     return {
         "runs": runs, "stage_rows": rows, "build_s": build_s, "open_s": open_s, "refresh_s": max(refreshes),
         "idle_refresh_s": idle, "memory_mb": memory, "queries": queries,
     }  # fmt: skip
 
 
-def _refresh_after_a_run(history: History, number: int, rows: int) -> float:
-    root = Path(history.storage.location)
-    write_made_up_run(root, number, max(1, rows // len(_STAGES)))
+def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
-    assert history.refresh() == 1
-    seconds = time.perf_counter() - start
+    call()
+    return time.perf_counter() - start
+
+
+def _refresh_after_a_run(history: History, number: int, rows: int) -> float:
+    write_made_up_run(Path(history.storage.location), number, max(1, rows // len(_STAGES)))
+    seconds = _seconds(history.refresh)
+    assert f"made-up-{number:06d}" in history
     history.storage.remove(f"made-up-{number:06d}")
     history.refresh()
     return seconds
 
 
-def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[[int], int]]]:
-    """(name, kind, what to ask the n-th time: returns how many rows came)."""
+def _cases(history: History) -> Iterator[tuple[str, str, Callable[[int], object]]]:
+    """(name, kind, what to ask the n-th time)."""
     ids = history.run_ids()
     random = np.random.default_rng(0)
-    picks = [[ids[index] for index in random.choice(len(ids), 2, replace=False)] for _ in range(repeats)]
-
-    def ask(name: str, **parameters: Any) -> int:
-        return len(history.query(name, **parameters)[0])
-
+    picks = [[ids[index] for index in random.choice(len(ids), 2, replace=False)] for _ in range(REPEATS)]
+    ask = history.query
     yield "runs", "history", lambda _: ask("runs")
     yield "runs, filtered", "history", lambda _: ask("runs", gpus=["NVIDIA H200"], backends=["fast"])
     yield "filter_values", "history", lambda _: ask("filter_values")
@@ -261,28 +218,14 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
     sides = [{"a": a, "b": b, "backend_a": "eager", "backend_b": "eager"} for a, b in picks]
     yield "coverage", "run", lambda n: ask("coverage", **sides[n])
-    yield (
-        "pairs and their intervals",
-        "statistics",
-        lambda n: len(compare_speed(history, *((run, "eager") for run in picks[n]))),
-    )
+    pairs = [[(run, "eager") for run in pick] for pick in picks]
+    yield "pairs and their intervals", "statistics", lambda n: compare_speed(history, *pairs[n])
 
 
-def _time_query(
-    history: History, repeats: int, name: str, over: str, ask: Callable[[int], int]
-) -> dict[str, Any]:
-    times, rows = [], 0
-    for number in range(repeats):
-        start = time.perf_counter()
-        rows = ask(number)
-        times.append((time.perf_counter() - start) * 1000)
+def _time_query(name: str, over: str, ask: Callable[[int], object]) -> dict[str, Any]:
+    times = [1000 * _seconds(lambda: ask(number)) for number in range(REPEATS)]  # noqa: B023
     p95 = float(np.quantile(times, 0.95))
-    return {"name": name, "over": over, "rows": rows, "median_ms": float(np.median(times)), "p95_ms": p95}
-
-
-def _resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return {"name": name, "over": over, "median_ms": float(np.median(times)), "p95_ms": p95}
 
 
 if __name__ == "__main__":
