@@ -7,7 +7,10 @@ soon after it is there, and the report keeps figures.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +36,8 @@ from dsocr_core.runs.results import PageResults, parity_of
 
 log = logging.getLogger(__name__)
 
+RECORDERS = 8
+"""Threads that record pages of a batch, which end together: pictures take longer than rows."""
 MOST_TOGETHER = 256
 """Pages that are read together where no number is given, if the device's memory holds them."""
 
@@ -73,15 +78,28 @@ def read_run(
         done = writer.done() if plan.resume else frozenset()
         report = report_of(sides.names, plan.spans)
         progress.start(len(found))
-
-        def on_page(outcome: PageOutcome) -> None:
-            outcome = writer.add(outcome)
-            report.add(outcome)
-            (progress.skip if isinstance(outcome.page, PageDone) else progress.advance)()
-
         slots = plan.slots or slots_for(len(found), plan.batch)
         in_flight = slots if sides.reads_many else sides.concurrency
-        read_pages(sides, PageReader(sides, found, done), on_page, in_flight, cancel)
+        # In order where they are read in order.
+        recorders = RECORDERS if sides.reads_many and in_flight > 1 else 1
+        recorded: deque[Future[PageOutcome]] = deque()
+
+        def report_recorded(most: int) -> None:
+            while len(recorded) > most:
+                outcome = recorded.popleft().result()
+                report.add(outcome)
+                (progress.skip if isinstance(outcome.page, PageDone) else progress.advance)()
+
+        with ThreadPoolExecutor(recorders, "record") as threads:
+
+            def on_page(outcome: PageOutcome) -> None:
+                recorded.append(threads.submit(writer.add, outcome))
+                report_recorded(recorders - 1)
+
+            try:
+                read_pages(sides, PageReader(sides, found, done), on_page, in_flight, cancel)
+            finally:
+                report_recorded(0)
     report.left_over = sides.left_over()
     report.run_ids = [run.id for run in runs]
     if done and not report.skipped:
@@ -116,6 +134,7 @@ class RunWriter:
         self._histories = [] if own else runs
         self._export = Export(plan.directory, sides.names[0])
         self._keys: list[str] = []
+        self._turn = threading.Lock()
 
     @contextmanager
     def opened(self) -> Iterator[RunWriter]:
@@ -141,7 +160,10 @@ class RunWriter:
         }
 
     def add(self, outcome: PageOutcome) -> PageOutcome:
-        """Write what became of a page; returns it, as failed where the directory could not take it."""
+        """Write what became of a page; returns it, as failed where the directory could not take it.
+
+        Several threads may add pages.
+        """
         page = outcome.page
         if isinstance(page, PageToRead):
             try:
@@ -164,7 +186,7 @@ class RunWriter:
             errors |= {session.settings.backend(side): why for side, why in part.errors.items()}
         pictures = page.load_pictures(first.max_pixels) if results else []
         clean = clean_pages(page.request, pictures) if first.clean_pages else []
-        self.run.run.begin()
+        self._begin()
         for name, result in results.items():
             self._export.add(result, pictures)
             if name in page.keys and any(name in session.cached for session in self._sides.sessions):
@@ -177,9 +199,13 @@ class RunWriter:
         )
         return clean
 
+    def _begin(self) -> None:
+        with self._turn:
+            self.run.begin()
+
     def _add_failure(self, page: PageFailed) -> None:
         try:
-            self.run.run.begin()
+            self._begin()
             for name in self._sides.names:
                 self._export.add_failure(name, page.source, page.image, page.error)
             self.run.add_page(PageResults.failed(page.source, self._sides.names, page.error, page.image))

@@ -413,6 +413,11 @@ class Recording:
         names = dict(zip(SIDES, self.settings.side_names, strict=True))
         self.add_page(PageResults.of(source, comparison, names, **more))
 
+    def begin(self) -> None:
+        """Make the run's directory, before anything of a page is in it. Raises StorageError."""
+        self._machine.look()
+        self.run.begin()
+
     def add_page(self, page: PageResults) -> None:
         """Put down what any backends gave on a page. Raises StorageError."""
         self._machine.look()

@@ -1,7 +1,7 @@
 """The only writer and reader of a run's files. A kill costs at most the page that is being written.
 
     run.json readings.parquet timings.parquet parity.parquet ... SHA256SUMS clean/     the run
-    .unfinished/000000017.parquet      the rows of a page that was read since, its parity in their metadata
+    .unfinished/000000017.arrow        the rows of a page that was read since, its parity in their metadata
     .finished/whole/                   the next run, on its way to its place
 
 A page lies in a part, synced, as soon as it is added. `finish` makes one run of what was there and of the
@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -82,6 +83,7 @@ class RunDirectory:
         self._paths: dict[str, str | None] = {}
         self._done: dict[tuple[str, str | None], Done] = {}
         self._last = 0
+        self._turn = threading.Lock()
         self._exit = ExitStack()
 
     @classmethod
@@ -135,7 +137,7 @@ class RunDirectory:
 
     @property
     def has_parts(self) -> bool:
-        return self._last > 0
+        return any(self._part_of.values())
 
     def begin(self) -> None:
         """Mark the directory as one that is written, before anything of a page is in it."""
@@ -149,28 +151,30 @@ class RunDirectory:
     def add(self, page: PageResults) -> None:
         """Put down what the backends gave on a page; it is on the disk when this returns.
 
-        Raises SchemaError, too.
+        Several threads may add pages. Raises SchemaError, too.
         """
         if not page.results and not page.errors:
             return
-        name = self._name_of(page.source, page.image)
+        with self._turn:
+            name = self._name_of(page.source, page.image)
+            self._last = number = self._last + 1
         # Whoever goes on with a directory may do so from another one.
         rows = checked_table("readings", "", page.table(name, absolute=self._storage is None))
         rows_to_table("timings", "", timing_rows(rows))
         parity = page.parity and {**page.parity, "page": name}
         rows_to_table("parity", "", [parity] if parity else [])
-        file = self._parts / f"{self._last + 1:09d}.parquet"
+        rows = rows.replace_schema_metadata({_PARITY: json.dumps(parity)})
+        file = self._parts / f"{number:09d}.arrow"
         with writing(file):
             for picture in page.clean:
                 picture.write(self.directory)
-            content = pa.BufferOutputStream()
-            # Without what many rows gain by.
-            compact = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-            pq.write_table(rows.replace_schema_metadata({_PARITY: json.dumps(parity)}), content, **compact)
+            content = pa.BufferOutputStream()  # of a row Parquet takes 20 times as long, to write and to read
+            with pa.ipc.new_file(content, rows.schema) as writer:
+                writer.write_table(rows)
             write_whole(file, content.getvalue().to_pybytes(), sync=True)
-        self._last += 1
         backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
-        self._part_of |= dict.fromkeys(backends, self._last)
+        with self._turn:
+            self._part_of |= dict.fromkeys(backends, number)
 
     def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
         """Add rows of a table of `schema.TABLES`, written by `finish`; `run_id` may be left out.
@@ -308,15 +312,17 @@ class RunDirectory:
     def _files(self) -> list[tuple[int, Path]]:
         """Files of readings with their numbers, the run's own, 0, first."""
         whole = self.directory / "readings.parquet"
-        parts = sorted(self._parts.glob("*.parquet"))
+        # Parquet: of a writer of an earlier version that was stopped.
+        parts = sorted(file for file in self._parts.glob("*") if file.suffix in (".arrow", ".parquet"))
         return [*([(0, whole)] if whole.exists() else []), *((int(part.stem), part) for part in parts)]
 
     def _take_up(self, number: int, file: Path) -> None:
         """Know the pages of a file of readings."""
         try:
-            if not pq.read_schema(file).equals(SCHEMA):
+            if not _schema_of(file).equals(SCHEMA):
                 raise StorageError(f"{file}: has the columns of another version: give another --out")
-            rows = read_rows(file, columns=["page", "backend", "source", "path", "key", "error"]).to_pylist()
+            columns = ["page", "backend", "source", "path", "key", "error"]
+            rows = [row for table in _tables_of(file, columns) for row in table.to_pylist()]
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(f"{file}: cannot be read ({one_line(error, 200)})") from error
         self._last = max(self._last, number)
@@ -334,8 +340,7 @@ class RunDirectory:
         """The rows that count, some at a time."""
         waiting: list[pa.Table] = []
         for number, file in self._files():
-            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns):
-                table = pa.Table.from_batches([batch]).replace_schema_metadata()
+            for table in _tables_of(file, columns):
                 keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
                 counts = [self._part_of[key] == number for key in keys]
                 waiting.append(table if all(counts) else table.filter(pa.array(counts)))
@@ -354,10 +359,25 @@ class RunDirectory:
                 found[row["page"]] = {name: value for name, value in row.items() if name != "run_id"}
         for number, file in self._files():
             if number:
-                parity = parse_value(pq.read_schema(file).metadata[_PARITY.encode()])
-                pages = read_rows(file, columns=["page"])["page"].to_pylist()
-                found |= dict.fromkeys(pages, parity)
+                parity = parse_value(_schema_of(file).metadata[_PARITY.encode()])
+                for table in _tables_of(file, ["page"]):
+                    found |= dict.fromkeys(table["page"].to_pylist(), parity)
         return [row for row in found.values() if row is not None]
+
+
+def _schema_of(file: Path) -> pa.Schema:
+    """Columns and metadata of a file of readings. Raises pyarrow's errors and OSError."""
+    return pa.ipc.open_file(file.read_bytes()).schema if file.suffix == ".arrow" else pq.read_schema(file)
+
+
+def _tables_of(file: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Rows of a file of readings, some at a time. Raises pyarrow's errors and OSError."""
+    if file.suffix == ".arrow":
+        table = pa.ipc.open_file(file.read_bytes()).read_all().replace_schema_metadata()
+        yield table if columns is None else table.select(columns)
+        return
+    for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns):
+        yield pa.Table.from_batches([batch]).replace_schema_metadata()
 
 
 def is_begun(directory: Path) -> bool:

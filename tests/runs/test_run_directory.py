@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,15 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert not place.leftovers()
 
 
+def test_threads_add_pages_once_each(tmp_path: Path) -> None:
+    names = [f"page-{number}" for number in range(40)]
+    with contextlib.closing(RunDirectory.open(tmp_path)) as run, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: run.add(PageResults(name, results=[make_result(name)])), names))
+        run.finish(record())
+    found = {row["page"]: row["text_raw"] for row, _ in RunDirectory(tmp_path).results()}
+    assert found == {name: name for name in names}
+
+
 def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +106,7 @@ def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
     with contextlib.closing(RunDirectory.open(tmp_path / "out")) as run:
         for name in ("a", "b"):
             run.add(PageResults(name, results=[make_result()]))
-            parts = [file.stat() for file in (tmp_path / "out").rglob("*.parquet")]
+            parts = [file.stat() for file in (tmp_path / "out").rglob("*.arrow")]
             assert {(part.st_ino, part.st_size) for part in parts} <= synced and parts
         run.finish(record())
         files = [file.stat() for file in (tmp_path / "out").glob("[!.]*") if file.is_file()]
