@@ -197,7 +197,6 @@ def _blocks(lines: list[str]) -> list[str]:
 # --- changes --------------------------------------------------------------------------------------
 
 ChangeKind = Literal["text", "lines", "table"]
-_KIND_WORDS = {"lines": "a list's or heading's line end", "table": "a table's rows or cells"}
 _TOKEN = re.compile(r"[^\W\d_]+|\d[\d.,:/'-]*|[^\w\s]|_")
 _SHOWN = 60
 """Characters of a change that a sentence shows."""
@@ -220,8 +219,7 @@ class Change:
     def words(self) -> str:
         """The change for people: `1.20 -> 0.80`."""
         sides = (" ".join(_STRUCTURE.sub(" ", side).split()) for side in (self.a, self.b))
-        changed = " -> ".join(shortened(side or "(nothing)", _SHOWN) for side in sides)
-        return _KIND_WORDS.get(self.kind, changed)
+        return " -> ".join(shortened(side or "(nothing)", _SHOWN) for side in sides)
 
 
 def named(changes: Sequence[Change], most: int = 5) -> str:

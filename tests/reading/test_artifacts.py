@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
@@ -49,21 +48,18 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert sizes == [(200, 200), (999, 999)]
     assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
 
-    info = json.loads((folder / "info.json").read_text("utf-8"))
-    boxes, times = info.pop("boxes"), info.pop("timings_ms")
-    assert info == {
+    info, (line,) = json.loads((folder / "info.json").read_text("utf-8")), lines(run)
+    clean = TEXT.removesuffix("<｜end▁of▁sentence｜>")
+    expected = {
         "source_image": str(image.resolve()), "result_image": "result_with_boxes.jpg",
-        "result_mmd": "result.mmd", "text_raw": TEXT,
-        "text_clean": TEXT.removesuffix("<｜end▁of▁sentence｜>"),
+        "result_mmd": "result.mmd", "text_raw": TEXT, "text_clean": clean,
     }  # fmt: skip
-    assert times["prefill"] == 50.0 and set(times) == {stage.value for stage in FIRST.stages}
-    assert len(boxes) == 4
-    assert boxes[0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
-    assert boxes[2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
-
-    (line,) = lines(run)
-    assert line["image"] == str(image.resolve()) and line["text_raw"] == TEXT
-    assert line["text_clean"] == info["text_clean"] and line["tokens"] == len(TEXT)
+    assert {name: info[name] for name in info if name not in ("boxes", "timings_ms")} == expected
+    assert info["timings_ms"]["prefill"] == 50.0
+    assert set(info["timings_ms"]) == {stage.value for stage in FIRST.stages}
+    assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
+    assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
+    assert (line["image"], line["text_raw"], line["text_clean"]) == (str(image.resolve()), TEXT, clean)
     assert (line["prefill_ms"], line["decode_ms"], line["vision_ms"]) == (50.0, 100.0, 37.0)
     assert list(line) == [
         "image", "source", "backend", "text_raw", "text_clean", "prefill_ms", "decode_ms", "vision_ms",
@@ -113,10 +109,11 @@ def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     assert [name for name in files(tmp_path) if ".part" in name] == []
 
 
-@pytest.fixture
-def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int, int, int], Any]]:
-    """Corners and fill of what Pillow was asked to draw: it walks every pixel of a line, in sight or not."""
-    drawn = []
+def test_hostile_boxes_fill_neither_the_disk_nor_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow walks every pixel of a line, in sight or not."""
+    drawn: list[tuple[tuple[int, int, int, int], Any]] = []
     draw = ImageDraw.ImageDraw.rectangle
 
     def noted(pen: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], **style: Any) -> None:
@@ -124,27 +121,19 @@ def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, int, in
         draw(pen, corners, **style)
 
     monkeypatch.setattr(ImageDraw.ImageDraw, "rectangle", noted)
-    return drawn
-
-
-def test_hostile_boxes_fill_neither_the_disk_nor_the_time(
-    tmp_path: Path, rectangles: list[tuple[tuple[int, int, int, int], Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert artifacts.MAX_DRAWN <= 2000
     monkeypatch.setattr(artifacts, "MAX_DRAWN", 50)
     rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
-    result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
-    write_page(result, [page()], tmp_path / "page")
+    write_page(make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>"), [page()], tmp_path / "page")
     assert len(list((tmp_path / "page" / "images").iterdir())) < 20
-    assert len(rectangles) == 2 * 50  # each with its label's ground
-    assert 16 <= sum(fill is not None for _, fill in rectangles[::2]) <= 20
-    rectangles.clear()
+    assert len(drawn) == 2 * 50  # each with its label's ground
+    assert 16 <= sum(fill is not None for _, fill in drawn[::2]) <= 20
+    drawn.clear()
     far = "[[-1e6, -1e6, 1e6, 1e6], [5, 5, 5, 5], [1e6, 1e6, 1e6, 1e6], [-1e6, 500, 1e6, 500]]"
     boxes = make_result(f"<|ref|>text<|/ref|><|det|>{far}<|/det|>", image_size=(999, 999)).boxes
-    drawn = artifacts.draw_boxes(given := page(), boxes)
-    assert given == page() and drawn.getpixel((500, 500)) == artifacts.label_colour("text")
-    outlines = np.array([corners for corners, _ in rectangles[::2]])
-    assert len(outlines) == 4 and outlines.min() >= -20 and outlines.max() <= 1020
+    picture = artifacts.draw_boxes(given := page(), boxes)
+    assert given == page() and picture.getpixel((500, 500)) == artifacts.label_colour("text")
+    assert len(drawn) == 8 and all(-20 <= side <= 1020 for corners, _ in drawn[::2] for side in corners)
 
 
 def no_space(*_: object, **__: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, CleanPage, clean_pages, clean_path, is_clean_page
 from dsocr_core.reading.records import OcrRequest
@@ -27,14 +27,13 @@ def written(picture: Image.Image, folder: Path) -> Path:
 
 def test_a_page_lies_under_its_files_content(tmp_path: Path) -> None:
     picture = Image.new("RGB", (300, 200), "white")
-    ImageDraw.Draw(picture).rectangle((100, 50, 199, 99), fill=(200, 30, 30))
+    picture.paste((200, 30, 30), (100, 50, 200, 100))
     file = written(picture, tmp_path)
     digest = hashlib.sha256((tmp_path / "page.png").read_bytes()).hexdigest()
     assert file == tmp_path / "run" / "clean" / f"{digest}.jpg" and is_clean_page(file, 300, 200)
     with Image.open(file) as found:
         assert (found.format, found.size) == ("JPEG", (300, 200))
-        for path in ((20, 20), (150, 75), (280, 180)):
-            assert found.getpixel(path) == pytest.approx(picture.getpixel(path), abs=6)
+        assert found.getpixel((150, 75)) == pytest.approx((200, 30, 30), abs=6)
     assert clean_pages(OcrRequest(tmp_path / "gone.png"), [picture]) == []
 
 
@@ -58,20 +57,10 @@ def test_a_large_page_is_made_smaller_in_its_proportions(
     assert is_clean_page(file, *(size or (MOST_SIDE, MOST_SIDE)))
 
 
-def test_a_second_backend_writes_nothing_and_a_full_disk_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_written_once(tmp_path: Path) -> None:
     page = CleanPage(f"clean/{SHA}.jpg", b"once")
     assert page.write(tmp_path) and not CleanPage(page.path, b"again").write(tmp_path)
     assert (tmp_path / page.path).read_bytes() == b"once"
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        CleanPage("clean/other.jpg", b"half").write(tmp_path)
-    assert [file.name for file in (tmp_path / "clean").iterdir()] == [f"{SHA}.jpg"]
 
 
 def encoded(size: tuple[int, int], form: str = "JPEG", **options: object) -> bytes:
@@ -80,20 +69,15 @@ def encoded(size: tuple[int, int], form: str = "JPEG", **options: object) -> byt
     return buffer.getvalue()
 
 
-def bomb() -> bytes:
-    """A header that says 65,500 pixels a side, 12 GB as RGB."""
-    content = bytearray(encoded((8, 8)))
-    frame = content.index(b"\xff\xc0")
-    content[frame + 5 : frame + 9] = b"\xff\xdc\xff\xdc"
-    return bytes(content)
-
-
 def test_what_is_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "page.jpg"
     file.write_bytes(encoded((500, 400)))
     assert is_clean_page(file, 1000, 800)
+    small = bytearray(encoded((8, 8)))
+    frame = small.index(b"\xff\xc0")
+    small[frame + 5 : frame + 9] = b"\xff\xdc\xff\xdc"  # a header of 65,500 pixels a side, 12 GB as RGB
     odd = (
-        bomb(), encoded((3001, 2401)), encoded((800, 1000)), encoded((500, 405)), encoded((500, 400), "PNG"),
+        small, encoded((3001, 2401)), encoded((800, 1000)), encoded((500, 405)), encoded((500, 400), "PNG"),
         encoded((500, 400), progressive=True), encoded((500, 400)) + bytes(MOST_BYTES),
         encoded((500, 400))[:20], b"", b"<svg onload=alert(1)>",
     )  # fmt: skip

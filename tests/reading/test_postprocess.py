@@ -79,16 +79,6 @@ def test_many_marks_within_marks_take_little_time() -> None:
     assert "<|det|>" not in result_mmd(marks)
 
 
-def test_crops_by_hand() -> None:
-    """A reversed box takes a number without a crop; other labels take none."""
-    image, text = "<|ref|>image<|/ref|>", "<|ref|>text<|/ref|>"
-    spans = parse(
-        f"{image}<|det|>[[9, 9, 0, 0], [0, 0, 999, 500]]<|/det|>{text}<|det|>[[0, 0, 9, 9]]<|/det|>"
-        f"{image}<|det|>[[0, 0, 0, 10]]<|/det|>{image}<|det|>[[-100, 0, 1099, 999]]<|/det|>"
-    )
-    assert crops(spans, 1000, 800) == {1: (0, 0, 1000, 400), 3: (-100, 0, 1100, 800)}
-
-
 def test_crops_of_the_first_form_are_numbered_first() -> None:
     """A flat list of four numbers is one box; a nested list under a label is no markup there."""
     text = (
