@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import streamlit as st
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 from streamlit import config
 from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.proto.ClientState_pb2 import ClientState
@@ -19,8 +21,6 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
-
-from dsocr_core.base.host_check import OwnAddress
 
 
 def rerun_fragment() -> None:
@@ -101,18 +101,26 @@ _HEADERS = {
 """Headers: types are not guessed, addresses stay here, no other site shows the app in a frame."""
 
 
+_NOT_ITS_ORIGIN = (
+    "This request comes from a page of another origin. Behind a proxy that changes the Host, start the "
+    "server with --server.corsAllowedOrigins ORIGIN, like https://ocr.example.org, as browsers see it."
+)
+
+
 class OwnOrigin:
-    """ASGI middleware: `OwnAddress` by Streamlit's allowed hosts and origins, and `_HEADERS`.
+    """ASGI middleware: Streamlit's allowed hosts for every request, its own pages' origin, and `_HEADERS`.
 
     Streamlit asks for the name only of WebSockets, and compares names of hosts alone, so that a page served
-    from another port of this machine could open a session (streamlit/streamlit#16448).
+    from another port of this machine could open a session (streamlit/streamlit#16448). Programs that are no
+    browser send no origin.
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = OwnAddress(
+        self._app, self._trusted = (
             app,
-            lambda: config.get_option("server.allowedHosts") or ["*"],
-            lambda: config.get_option("server.corsAllowedOrigins"),
+            TrustedHostMiddleware(
+                self._of_origin, config.get_option("server.allowedHosts") or ["*"], www_redirect=False
+            ),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +131,18 @@ class OwnOrigin:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await self._trusted(scope, receive, send_with_headers)
+
+    async def _of_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] in ("http", "websocket") else Headers()
+        origin, host = headers.get("origin"), headers.get("host", "")
+        own = origin is None or origin.partition("://")[2].lower() == host.lower() != ""
+        if own or origin in config.get_option("server.corsAllowedOrigins"):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose(1008, _NOT_ITS_ORIGIN)(scope, receive, send)
+        else:
+            await PlainTextResponse(_NOT_ITS_ORIGIN, 403)(scope, receive, send)
 
 
 # --- addresses of pages ---------------------------------------------------------------------------
