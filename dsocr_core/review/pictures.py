@@ -125,8 +125,8 @@ def _key(path: Path) -> str:
 def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
 
-    Of several pages of a prompt it is the first. Outlines in the colour of the pair's state, A's solid and
-    B's dashed where they differ. On an empty sheet when there is no picture. Raises DsocrError when the
+    Of several pages of a prompt it is the first. Outlines in the colour of the pair's state; where they
+    differ A's is thick and B's thin. On an empty sheet when there is no picture. Raises DsocrError when the
     picture cannot be read.
     """
     width, height = (picture.width, picture.height) if picture else page.size_of(0) or (SCALE, SCALE)
@@ -136,34 +136,22 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     if picture is not None:
         image = load_image(picture.path).resize(small, Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)
+
+    def corners(box: Box) -> tuple[int, int, int, int]:
+        """In pixels of the small picture; far corners just outside of it."""
+        x1, x2 = (min(max(round(x * scale), -2), small[0] + 1) for x in (box.x1, box.x2))
+        y1, y2 = (min(max(round(y * scale), -2), small[1] + 1) for y in (box.y1, box.y2))
+        return x1, y1, x2, y2
+
     for pair in [pair for pair in page.pairs if pair.page == 0][:MOST_BOXES]:
-        colour = STATE_COLOURS[pair.state]
-        if pair.b is not None and pair.state != "matched":
-            _dashed(pen, _corners(pair.b, scale, small), colour)
+        colour, matched = STATE_COLOURS[pair.state], pair.state == "matched"
+        if pair.b is not None and not matched:
+            pen.rectangle(corners(pair.b), outline=colour, width=1)
         if pair.a is not None:
-            x1, _, x2, y2 = corners = _corners(pair.a, scale, small)
-            pen.rectangle(corners, outline=colour, width=1 + (pair.state != "matched"))
-            if pair.state == "matched" and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
+            x1, _, x2, y2 = of_a = corners(pair.a)
+            pen.rectangle(of_a, outline=colour, width=1 if matched else 3)
+            if matched and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
                 pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=75, optimize=True)
     return buffer.getvalue()
-
-
-def _corners(box: Box, scale: float, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """In pixels of the small picture; far corners just outside of it."""
-    x1, x2 = (min(max(round(x * scale), -2), size[0] + 1) for x in (box.x1, box.x2))
-    y1, y2 = (min(max(round(y * scale), -2), size[1] + 1) for y in (box.y1, box.y2))
-    return x1, y1, x2, y2
-
-
-def _dashed(
-    pen: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], colour: tuple[int, int, int], dash: int = 6
-) -> None:
-    x1, y1, x2, y2 = corners
-    for x in range(x1, x2, 2 * dash):
-        for y in (y1, y2):
-            pen.line((x, y, min(x + dash, x2), y), fill=colour, width=2)
-    for y in range(y1, y2, 2 * dash):
-        for x in (x1, x2):
-            pen.line((x, y, x, min(y + dash, y2)), fill=colour, width=2)

@@ -13,7 +13,7 @@ import pandas as pd
 from dsocr_core.page.documents import natural_key
 from dsocr_core.reading.parity import Comparison, first_difference, with_page_size
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import SIDES, VENDOR
+from dsocr_core.reading.records import SIDES, VENDOR, OcrRequest
 from dsocr_core.review.keys import ReviewError, review_key
 from dsocr_core.review.page import Names, PageReview, page_review
 from dsocr_core.review.pictures import PagePicture, find_picture
@@ -178,8 +178,7 @@ def open_review(
     """Open a review on a run that has two backends (our engine is A, the vendor B), or on two runs.
 
     Of two runs our engine is taken where the run has one, else its only backend, unless named. B is the
-    reference. Pages are paired by name, then by content of the image, then by name without suffix; an output
-    folder of the vendor, one page under another name, is paired with the only page that is left. Without a
+    reference. Pages are paired by name, then by content of the image, then by name without suffix. Without a
     `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it; `watch` hears
     after each how many are, and of how many. Raises ReviewError or HistoryError.
     """
@@ -237,37 +236,28 @@ def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
 
 
 def _pairs(sides: Sequence[Side], read: Mapping[str, Readings]) -> list[Names]:
-    """Pages of both sides as pairs; those that only one side has last."""
-    left, right = (
-        [page for page, backend in read[side.record.id].requests if backend == side.backend] for side in sides
-    )
+    """Pages of both sides as pairs, by a name that one page of each has; those of only one side last."""
+    requests = [
+        {page: of for (page, name), of in read[side.record.id].requests.items() if name == side.backend}
+        for side in sides
+    ]
     pairs = list[Names]()
-    NameOf = Callable[[Side, str], str | None]
 
-    def match(name_of: NameOf) -> None:
-        """Pair what is left by a name that one page of each side has."""
+    def content(page: str, request: OcrRequest) -> str | None:
+        return None if request.file is None else request.file.sha256
+
+    for name_of in (lambda page, _: page, content, lambda page, _: PurePath(page).stem):
         by_name: list[dict[str, list[str]]] = [{}, {}]
-        for side, pages, found in zip(sides, (left, right), by_name, strict=True):
-            for page in pages:
-                if (name := name_of(side, page)) is not None:
+        for pages, found in zip(requests, by_name, strict=True):
+            for page, request in pages.items():
+                if (name := name_of(page, request)) is not None:
                     found.setdefault(name, []).append(page)
-        for name, pages in by_name[0].items():
-            if len(pages) == len(by_name[1].get(name, ())) == 1:
-                pairs.append((pages[0], by_name[1][name][0]))
-                left.remove(pages[0])
-                right.remove(by_name[1][name][0])
-
-    def content(side: Side, page: str) -> str | None:
-        file = read[side.record.id].requests[page, side.backend].file
-        return None if file is None else file.sha256
-
-    match(lambda _, page: page)
-    match(content)
-    match(lambda _, page: PurePath(page).stem)
-    if any(side.record.source == "vendor" for side in sides) and len(left) == len(right) == 1:
-        match(lambda *_: "")
+        for name, (page, *more) in by_name[0].items():
+            if not more and len(others := by_name[1].get(name, ())) == 1:
+                pairs.append((page, others[0]))
+                del requests[0][page], requests[1][others[0]]
     # A page of B under the name of an unmatched page of A cannot be: equal names were matched first.
-    return [*pairs, *((page, None) for page in left), *((None, page) for page in right)]
+    return [*pairs, *((page, None) for page in requests[0]), *((None, page) for page in requests[1])]
 
 
 def _pages(
