@@ -20,21 +20,11 @@ def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
         words = reason.iloc[0] if len(reason) else "it is in the trash"
         way_out = ": dsocr history count counts them" if words == "recorded without FLOPs" else ""
         raise DsocrError(f"run {run_id}: {words}{way_out}")
-    backends = list(dict.fromkeys(rows["backend"].fillna("")))
+    backends = list(rows["backend"].unique())
     backend = backend or backends[0]
     if backend not in backends:
         raise DsocrError(f"run {run_id} has no FLOPs of {backend:.60}: choose {', '.join(backends)}")
-    return by_loss(rows[rows["backend"].fillna("") == backend])
-
-
-def by_loss(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `gap_stages` with what is lost and how often the bound fits in, the largest loss first."""
-    lost = rows["milliseconds"] - rows["lower_bound_ms"]
-    bound = rows["lower_bound_ms"].where(rows["lower_bound_ms"] > 0)
-    made = rows.assign(lost_ms=lost, times_bound=rows["milliseconds"] / bound)
-    return made.sort_values(
-        ["lost_ms", "milliseconds", "analytic"], ascending=False, na_position="last", ignore_index=True
-    )
+    return rows[rows["backend"] == backend]
 
 
 def exact_sentence(rows: pd.DataFrame) -> str:
@@ -52,7 +42,7 @@ def exact_sentence(rows: pd.DataFrame) -> str:
 
 
 def lost_sentence(stages: pd.DataFrame) -> str:
-    """Say what a run loses and where: `stages` are `by_loss` of one run and backend."""
+    """Say what a run loses and where: `stages` are those of one run and backend, the largest loss first."""
     bounded = stages[stages["lost_ms"].notna()]
     if bounded.empty:
         reasons = stages["no_bound"].dropna()

@@ -16,7 +16,7 @@ import pandas as pd
 from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import VISION, WHOLE, in_order, pages_together, short
+from dsocr_core.runs.labels import VISION, WHOLE, in_order, pages_together
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.statistics import COPY, ERROR, NEUTRAL_BAND, SURE, TOTAL, Ratio, compare_runs
 
@@ -166,9 +166,8 @@ def comparison(found: pd.DataFrame, summary: pd.DataFrame, a: RunSide, b: RunSid
         summary[(summary["run_id"] == run) & (summary["backend"] == backend)].set_index("stage")
         for run, backend in (a, b)
     )
-    rows = side_a.join(side_b, how="outer", lsuffix="_a", rsuffix="_b").drop(
-        index=found["stage"], errors="ignore"
-    )
+    rows = side_a.join(side_b, how="outer", lsuffix="_a", rsuffix="_b")
+    rows = rows.drop(index=found["stage"], errors="ignore")
     medians = {f"median_{side}": rows[f"median_{side}"].fillna(rows[f"mean_{side}"]) for side in "ab"}
     why = np.select(
         [*(medians[name].isna() for name in medians), rows[[*medians]].notna().all(axis=1)],
@@ -198,16 +197,6 @@ def sentence(found: pd.DataFrame) -> str:
         return f"Inconclusive, {row['why'] or f'the interval is too wide ({of})'}: {times}."
     words = f"B is {speed_ratio(row['ratio'], 1.0)}" if row["verdict"] in SURE else "B is as fast"
     return f"{words} ({significant(row['low'])} to {significant(row['high'])} of A's time; {of}): {times}."
-
-
-def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
-    rows = []
-    for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome"):
-        pages = sorted(group["page"].unique())
-        names = ", ".join([short(page, 40) for page in pages[:8]] + ["…"] * (len(pages) > 8))
-        rows.append((reason, len(pages), ", ".join(in_order(group["stage"])), names))
-    return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
 
 
 def coverage_words(coverage: pd.DataFrame) -> str:

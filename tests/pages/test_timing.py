@@ -16,7 +16,7 @@ from pages.widgets.shared import resources
 from pages.widgets.timing import charts
 from tests.support import timed_history
 from tests.support.opened_page import checked, figures, opened, words
-from tests.support.timed_history import PAGES, paced, record, write
+from tests.support.timed_history import paced, record, write
 
 open_page = partial(opened, "timing")
 
@@ -116,13 +116,10 @@ def test_one_run_a_side_is_inconclusive_and_says_what_is_left_out(history: Histo
     test = open_page(a="run-05", b="partial")
     said = words(test)
     assert "Inconclusive, one run a side" in said and "9 of 12 pages compared. Left out: 1" in said
+    assert all(f"1 {why}" in said for why in ("another image under the same name", "failed in B", "not in B"))
     frames = [frame.value for frame in test.dataframe]
     table = next(frame for frame in frames if "outcome" in frame)
     assert set(table["outcome"]) == {"inconclusive"} and "low" not in table
-    out = next(frame for frame in frames if "reason" in frame).set_index("reason")["which pages"]
-    assert out.to_dict() == {
-        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "not in B": PAGES[1],
-    }  # fmt: skip
     differing = next(frame for frame in frames if "section" in frame).set_index("name")[["A", "B"]]
     assert list(differing.loc["number type"]) == ["bfloat16", "float16"]
     assert "commit" in differing.index and "GPU" not in differing.index

@@ -92,27 +92,33 @@ QUERIES["flop_gaps"] = Query(
     {"run_ids": None},
 )
 
-# Per run, backend and stage: sums over its shapes of page for one page, weighted by how often each was read;
-# runs in the trash are left out.
+# Per run, backend and stage, what loses most first: sums over its shapes of page for one page, weighted by
+# how often each was read; runs in the trash are left out.
 QUERIES["gap_stages"] = Query(
     """
-    SELECT run_id, any_value(created) AS created, any_value(git_commit) AS git_commit, backend,
-           any_value(model) AS model, any_value(device) AS device, bool_or(profiled) AS profiled, stage,
-           count(*) AS shapes, min(shape) AS shape, sum(n)::BIGINT AS n, any_value(counter) AS counter,
-           avg(analytic) AS analytic, avg(counted) AS counted, avg(published) AS published,
-           sum(abs(gap_flops)) AS gap_flops,
-           max_by(gap_percent, abs(gap_percent)) AS gap_percent,
-           sum(milliseconds * coalesce(n, 1))
-               / sum(coalesce(n, 1)) FILTER (milliseconds IS NOT NULL) AS milliseconds,
-           sum(lower_bound_ms * n) / sum(n) FILTER (lower_bound_ms IS NOT NULL) AS lower_bound_ms,
-           any_value(bound_by) AS bound_by, avg(peak_share) AS peak_share,
-           avg(bandwidth_share) AS bandwidth_share, avg(intensity) AS intensity,
-           any_value(peak_flops_per_s) AS peak_flops_per_s, any_value(bandwidth) AS bandwidth,
-           min(no_bound) AS no_bound
-    FROM flop_gaps
-    WHERE run_id NOT IN (SELECT run_id FROM marks WHERE trashed)
-      AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
-    GROUP BY run_id, backend, stage ORDER BY created, run_id, backend, stage
+    SELECT *, milliseconds - lower_bound_ms AS lost_ms,
+           milliseconds / nullif(lower_bound_ms, 0) AS times_bound
+    FROM (
+        SELECT run_id, any_value(created) AS created, any_value(git_commit) AS git_commit,
+               coalesce(backend, '') AS backend, any_value(model) AS model, any_value(device) AS device,
+               bool_or(profiled) AS profiled, stage, count(*) AS shapes, min(shape) AS shape,
+               sum(n)::BIGINT AS n, any_value(counter) AS counter, avg(analytic) AS analytic,
+               avg(counted) AS counted, avg(published) AS published, sum(abs(gap_flops)) AS gap_flops,
+               max_by(gap_percent, abs(gap_percent)) AS gap_percent,
+               sum(milliseconds * coalesce(n, 1))
+                   / sum(coalesce(n, 1)) FILTER (milliseconds IS NOT NULL) AS milliseconds,
+               sum(lower_bound_ms * n) / sum(n) FILTER (lower_bound_ms IS NOT NULL) AS lower_bound_ms,
+               any_value(bound_by) AS bound_by, avg(peak_share) AS peak_share,
+               avg(bandwidth_share) AS bandwidth_share, avg(intensity) AS intensity,
+               any_value(peak_flops_per_s) AS peak_flops_per_s, any_value(bandwidth) AS bandwidth,
+               min(no_bound) AS no_bound
+        FROM flop_gaps
+        WHERE run_id NOT IN (SELECT run_id FROM marks WHERE trashed)
+          AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
+        GROUP BY run_id, backend, stage
+    )
+    ORDER BY created, run_id, backend, lost_ms DESC NULLS LAST, milliseconds DESC NULLS LAST,
+             analytic DESC NULLS LAST, stage
     """,
     {"run_ids": None},
 )

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.models.family import computed_stages
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
+from dsocr_core.runs.flop_gaps import exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value, short
 from pages.widgets.flops.address import PARAMETERS, STATE, TIME, bound, put, value
@@ -90,7 +90,7 @@ def draw(history: History) -> None:
     stages = found.rows
     if chosen:
         of = (stages["run_id"] == chosen[0]) & (stages["backend"] == chosen[1])
-        stages = by_loss(stages[of])
+        stages = stages[of]
     lost = f"{lost_sentence(stages)} " if len(stages) else ""
     st.markdown(f"**{plain(lost + found.exact)}**")
     if found.notes:
@@ -103,7 +103,7 @@ def draw(history: History) -> None:
 def _asked(history: History, there: frozenset[str]) -> _AllRuns:
     rows, sql = history.query("gap_stages")
     missing, _ = history.query("gap_missing")
-    rows = rows[rows["run_id"].isin(there)].assign(backend=rows["backend"].fillna(""))
+    rows = rows[rows["run_id"].isin(there)]
     rows = rows.sort_values("created", ascending=False, kind="stable")
     known = rows[rows["lower_bound_ms"].notna()]
     bounded = frozenset(zip(known["run_id"], known["backend"], strict=True))

@@ -138,11 +138,6 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
     _differences(chosen, a[0], b[0])
-    out = speed.left_out(coverage)
-    if len(out):
-        count = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
-        st.markdown(f"**Left out: something of {plural(count, 'page')}**")
-        table.draw(out)
     if len(pages):
         shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
         st.markdown(f"**{plural(len(pages), 'page')}{shown}**")
