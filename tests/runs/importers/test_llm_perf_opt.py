@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.llm_perf_opt import read_summary
 from tests.support.flat_tables import flat_tables
+from tests.support.imported_files import imported
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -379,13 +379,10 @@ EAGER = {"flops": 2_496_869_662_208, "other_flops": 1_546_890_752, "bytes": 1e9,
          {"eager": {"flops": 10**12}}),
     ],
 )  # fmt: skip
-def test_a_sweep_has_its_points(
-    tmp_path: Path, imported: Callable[[Path], Any], points: Any, expected: dict[str, dict[str, Any]]
-) -> None:
-    (tmp_path / "e2e_vision_prefill_sweep.json").write_text(document(points))
-    ((record, tables),) = imported(tmp_path / "e2e_vision_prefill_sweep.json")
+def test_a_sweep_has_its_points(tmp_path: Path, points: Any, expected: dict[str, dict[str, Any]]) -> None:
+    record, tables = imported(tmp_path / "e2e_vision_prefill_sweep.json", document(points))
     assert record.source == "sweep" and "Model deepseek-ocr-3b." in record.notes
-    found = {row["engine"]: row for row in tables["sweep_points"].to_pylist()}
+    found = {row["engine"]: row for row in tables["sweep_points"]}
     assert {engine: {name: found[engine][name] for name in of} for engine, of in expected.items()} == expected
     assert found.keys() == expected.keys()
 
@@ -430,7 +427,6 @@ def test_a_folder_of_sweeps_is_one_run_and_what_is_left_out_is_named(
         ("[]", "not a JSON object"),
     ],
 )
-def test_what_is_no_sweep_is_named(history_of_all: History, tmp_path: Path, text: str, reason: str) -> None:
-    (tmp_path / "e2e_vision_prefill_sweep.json").write_text(text)
-    (skipped,) = import_paths(history_of_all, [tmp_path / "e2e_vision_prefill_sweep.json"]).skipped
-    assert reason in skipped.reason
+def test_what_is_no_sweep_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(InvalidFile, match=re.escape(reason)):
+        imported(tmp_path / "e2e_vision_prefill_sweep.json", text)

@@ -5,43 +5,24 @@ from __future__ import annotations
 import gzip
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import nsys
-from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.detect import kind_of
 from dsocr_core.runs.importers.imported import RunFiles
+from dsocr_core.runs.importers.llm_perf_opt import read_run
 from dsocr_core.runs.importers.nsys import kernels_of
+from tests.support.imported_files import Rows, imported
 
 HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
 ROW = "75.0,3000,2,1500.0,1500.0,1000,2000,707.1,"
 CSV = f'{HEAD}{ROW}"void gemm<(int)4, (bool)0>(T1)"\n25.0,1000,4,250.0,250.0,250,250,0.0,copy\n'
 GERMAN = HEAD.replace(",", ";") + "75,0;3.000;2;1.500,0;1.500,0;1.000;2.000;707,1;gemm, f\n"
 NVTX = HEAD.replace("Name", "Style,Range")
-Rows = list[dict[str, Any]]
-Taken = Callable[[str, str | bytes], dict[str, Rows]]
-
-
-@pytest.fixture
-def taken(tmp_path: Path, imported: Callable[[Path], Any]) -> Taken:
-    """The tables of the one run in a file of that name and content; its notes are a table of one row."""
-
-    def take(name: str, content: str | bytes) -> dict[str, Rows]:
-        file = tmp_path / name
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        os.utime(file, (1_700_000_000, 1_700_000_000))
-        ((record, tables),) = imported(file)
-        assert (record.source, record.profiled) == ("nsys", True)
-        assert record.created == "2023-11-14T22:13:20+00:00"
-        return {name: table.to_pylist() for name, table in tables.items()} | {"": [{"notes": record.notes}]}
-
-    return take
 
 
 def figures(rows: Rows) -> dict[str, tuple[float, int, float | None, float | None]]:
@@ -53,19 +34,24 @@ def means(rows: Rows) -> dict[str, tuple[float, int]]:
     return {row["stage"]: (row["milliseconds"], row["calls"]) for row in rows if row["aggregate"] == "mean"}
 
 
-def test_a_kernel_summary_by_itself(taken: Taken) -> None:
-    found = taken("my kernels.csv", CSV)
-    assert found[""][0]["notes"] == (
+def test_a_kernel_summary_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "my kernels.csv"
+    imported(file, CSV)
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    (run,) = kind_of(file).read(RunFiles(file))
+    record, found = run.record, run.tables
+    assert (record.source, record.profiled, record.created) == ("nsys", True, "2023-11-14T22:13:20+00:00")
+    assert record.notes == (
         "Nsight Systems (cuda_gpu_kern_sum) in my kernels.csv. The time is the file's: the run's own is not"
         " known."
     )
-    assert found["kernels"][0] | {"run_id": ""} == {
-        "run_id": "", "stage": None, "name": "void gemm<(int)4, (bool)0>(T1)", "total_ns": 3000.0,
-        "instances": 2, "avg_ns": 1500.0, "med_ns": 1500.0, "min_ns": 1000.0, "max_ns": 2000.0,
-        "stddev_ns": 707.1, "time_percent": 75.0,
+    assert found["kernels"][0] == {
+        "stage": None, "name": "void gemm<(int)4, (bool)0>(T1)", "total_ns": 3000.0, "instances": 2,
+        "avg_ns": 1500.0, "med_ns": 1500.0, "min_ns": 1000.0, "max_ns": 2000.0, "stddev_ns": 707.1,
+        "time_percent": 75.0,
     }  # fmt: skip
-    cut = taken("top.csv", HEAD + ROW + "gemm\n")[""][0]["notes"]
-    assert "The kernels' shares add up to 75.0%: the list is not whole." in cut
+    cut, _ = imported(tmp_path / "top.csv", HEAD + ROW + "gemm\n")
+    assert "The kernels' shares add up to 75.0%: the list is not whole." in str(cut.notes)
 
 
 GEMM, COPY = (3000.0, 2, 1000.0, 2000.0), (1000.0, 4, 250.0, 250.0)
@@ -107,9 +93,9 @@ FORMS: dict[str, tuple[str | bytes, dict[str, tuple[float, int, float, float]]]]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_kernels_of_every_form(taken: Taken, form: str) -> None:
+def test_kernels_of_every_form(tmp_path: Path, form: str) -> None:
     content, expected = FORMS[form]
-    assert figures(taken("k.csv", content)["kernels"]) == {
+    assert figures(imported(tmp_path / "k.csv", content)[1]["kernels"]) == {
         name: tuple(map(pytest.approx, values)) for name, values in expected.items()
     }
 
@@ -133,24 +119,25 @@ DECODE = "6000000,2,3000000.0,3000000.0,2000000,4000000,1414213.6,"
     ids=["nvtx_sum", "nvtx_pushpop_sum", "nvtxppsum of 2021", "--timeunit usec"],
 )  # fmt: skip
 def test_ranges_of_stages_are_their_times(
-    taken: Taken, content: str, expected: dict[str, tuple[float, float | None, int]]
+    tmp_path: Path, content: str, expected: dict[str, tuple[float, float | None, int]]
 ) -> None:
-    rows = taken("n.csv", content)["stage_timings"]
+    rows = imported(tmp_path / "n.csv", content)[1]["timings"]
     deviations = {row["stage"]: row["milliseconds"] for row in rows if row["aggregate"] == "std"}
     assert means(rows) == {of: (pytest.approx(mean), calls) for of, (mean, _, calls) in expected.items()}
     assert deviations == {of: pytest.approx(value) for of, (_, value, _) in expected.items() if value}
     assert all(row["inside_prefill"] == (row["stage"] in ("sam", "clip")) for row in rows)
 
 
-def test_several_reports_of_one_file_are_one_run_and_the_rest_is_named(taken: Taken) -> None:
+def test_several_reports_of_one_file_are_one_run_and_the_rest_is_named(tmp_path: Path) -> None:
     nvtx = f"{NVTX}100.0,{DECODE}PushPop,:decode\n"
     calls = HEAD.replace("Instances", "Num Calls") + f"{ROW}cuLaunchKernel\n"
     by_shape = HEAD.replace("Name", "GridXYZ,BlockXYZ,Name") + f"{ROW}1 1 1,1 1 1,gemm\n"
     size = "Total (MB),Count,Avg (MB),Med (MB),Operation\n1.0,1,1.0,1.0,[CUDA memset]\n"
     said = SAID.replace("cuda_gpu_kern_sum", "osrt_sum")
-    found = taken("all.csv", f"{said}{calls}\n{SAID}{CSV}\n{nvtx}\n{by_shape}\n{size}")
-    assert figures(found["kernels"]) == BOTH and means(found["stage_timings"]) == {"decode": (3.0, 2)}
-    note = found[""][0]["notes"]
+    text = f"{said}{calls}\n{SAID}{CSV}\n{nvtx}\n{by_shape}\n{size}"
+    record, found = imported(tmp_path / "all.csv", text)
+    assert figures(found["kernels"]) == BOTH and means(found["timings"]) == {"decode": (3.0, 2)}
+    note = str(record.notes)
     assert "(cuda_gpu_kern_sum, nvtx_sum)" in note and "Not taken of it: osrt_sum, the one with " in note
     assert note.count("the one with") == 2 and "the one with Total (MB), Count, Avg (MB)." in note
 
@@ -188,13 +175,11 @@ def test_a_kernel_summary_that_is_not_whole_is_refused(text: str) -> None:
     ],
 )  # fmt: skip
 def test_which_stage_was_captured(tmp_path: Path, options: str, stage: str | None) -> None:
-    (tmp_path / "run/nsys").mkdir(parents=True)
-    (tmp_path / "run/nsys/summary_cuda_gpu_kern_sum.csv").write_text(CSV)
-    (tmp_path / "run/nsys/cmd.txt").write_text(f"nsys profile {options} -o x")
-    with History(tmp_path / "history") as history:
-        (run,) = import_paths(history, [tmp_path / "run"]).imported
-        kernels = history.sql(f"FROM kernels WHERE run_id = '{run.run_id}'")
-    assert {*kernels["stage"].where(kernels["stage"].notna(), None)} == {stage}
+    (tmp_path / "nsys").mkdir()
+    (tmp_path / "nsys/summary_cuda_gpu_kern_sum.csv").write_text(CSV)
+    (tmp_path / "nsys/cmd.txt").write_text(f"nsys profile {options} -o x")
+    (run,) = read_run(RunFiles(tmp_path))
+    assert [row["stage"] for row in run.tables["kernels"]] == [stage, stage]
 
 
 # --- databases --------------------------------------------------------------------------------------
@@ -247,7 +232,7 @@ def export(file: Path) -> None:
         put(runtime, 201, 202, thread, 200)  # the driver's call within the runtime's is the same launch
 
 
-def test_stages_of_a_real_export_are_those_of_the_stage_timer(taken: Taken) -> None:
+def test_stages_of_a_real_export_are_those_of_the_stage_timer(tmp_path: Path) -> None:
     """Three pages on a CPU under `nsys profile -t nvtx` 2023.4.4, without the tables that name the machine.
 
     The timer's are what `run` recorded of the same pages: 5 microseconds more, as it ends after the range.
@@ -257,21 +242,22 @@ def test_stages_of_a_real_export_are_those_of_the_stage_timer(taken: Taken) -> N
         "vision_fusion": 2.3655, "prefill": 893.8112, "decode": 1434.019, "postprocess": 0.943,
     }  # fmt: skip
     file = Path(__file__).parent / "data" / "nsys-three-pages.sqlite.gz"
-    rows = taken("three-pages.sqlite", gzip.decompress(file.read_bytes()))["stage_timings"]
+    rows = imported(tmp_path / "pages.sqlite", gzip.decompress(file.read_bytes()))[1]["timings"]
     found = {stage: milliseconds * calls for stage, (milliseconds, calls) in means(rows).items()}
     assert found == pytest.approx(timer, rel=0.02)
 
 
-def test_a_database_has_kernels_by_stage_and_the_stages(taken: Taken, tmp_path: Path) -> None:
+def test_a_database_has_kernels_by_stage_and_the_stages(tmp_path: Path) -> None:
     export(tmp_path / "made")
-    found = taken("r.sqlite", (tmp_path / "made").read_bytes())
+    record, found = imported(tmp_path / "r.sqlite", (tmp_path / "made").read_bytes())
+    assert record.gpu == "NVIDIA H100"
     assert {(row["stage"], row["name"]): (row["total_ns"], row["instances"]) for row in found["kernels"]} == {
         ("sam", "gemm(float *)"): (50.0, 1), ("prefill", "gemm(float *)"): (70.0, 1),
         ("decode", "copy"): (50.0, 2), (None, "copy"): (5.0, 1),
     }  # fmt: skip
     # The device's: sam's kernel 50 ns; decode from 6,500 to 6,630 and from 20,000 to 20,850. The second
     # prefill launched nothing that is known, so the host's are taken: 1,000 and 3,000 ns.
-    assert means(found["stage_timings"]) == {
+    assert means(found["timings"]) == {
         "prefill": (0.002, 2), "sam": (0.00005, 1), "decode": (pytest.approx(0.00049), 2)
     }  # fmt: skip
 

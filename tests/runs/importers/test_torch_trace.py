@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import torch_trace
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.torch_trace import read_trace
+from tests.support.imported_files import imported
 
 
 def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments: Any) -> dict[str, Any]:
@@ -67,12 +67,8 @@ OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
         ("times-as-text.json", trace([each | {"ts": str(each.get("ts"))} for each in EVENTS]).encode()),
     ],
 )  # fmt: skip
-def test_a_trace_has_kernels_by_stage_and_the_stages(
-    tmp_path: Path, imported: Callable[[Path], Any], name: str, content: bytes
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    ((record, found),) = imported(tmp_path / name)
-    tables = {name: table.to_pylist() for name, table in found.items()}
+def test_a_trace_has_kernels_by_stage_and_the_stages(tmp_path: Path, name: str, content: bytes) -> None:
+    record, tables = imported(tmp_path / name, content)
     assert (record.source, record.profiled) == ("torch", True)
     assert record.gpu == (None if name == "events.json" else "NVIDIA H200")
     assert {
@@ -80,30 +76,29 @@ def test_a_trace_has_kernels_by_stage_and_the_stages(
     } == EXPECTED
     means = {
         row["stage"]: (row["milliseconds"], row["calls"])
-        for row in tables["stage_timings"]
+        for row in tables["timings"]
         if row["aggregate"] == "mean"
     }
     assert means == {"prefill": (1.0, 1), "sam": (0.3, 1), "decode": (3.0, 2)}
 
 
-def test_stages_of_a_page_are_those_of_its_stage_timer() -> None:
+def test_stages_of_a_page_are_those_of_its_stage_timer(tmp_path: Path) -> None:
     """A page of 12 tokens on an H200: what our NVTX stages mark, and the stage timer of the same page."""
     file = Path(__file__).parent / "data" / "torch-fast-page.json.gz"
     timer = json.loads(gzip.decompress(file.read_bytes()))["stageTimer"]
-    run = read_trace(RunFiles(file))[0]
-    found = {row["stage"]: row["milliseconds"] for row in run.tables["timings"] if row["aggregate"] == "mean"}
+    _, tables = imported(tmp_path / "t.json.gz", file.read_bytes())
+    found = {row["stage"]: row["milliseconds"] for row in tables["timings"] if row["aggregate"] == "mean"}
     assert found.keys() == timer.keys()
     for stage, within in {"sam": 2, "clip": 2, "prefill": 2, "decode": 3, "preprocess": 3}.items():
-        assert found[stage] == pytest.approx(timer[stage], rel=within / 100), stage  # type: ignore[comparison-overlap]
+        assert found[stage] == pytest.approx(timer[stage], rel=within / 100), stage
 
 
 def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(tmp_path: Path) -> None:
     plain = [event("user_annotation", "decode", 990, 100), event("kernel", "gemm", 1000, 60, tid=7)]
     on_device = [event("gpu_user_annotation", "sam", 990, 100, tid=7), plain[1]]
     for events, stage in ((plain, "decode"), (on_device, "sam")):
-        (tmp_path / "t.json").write_text(trace(events))
-        run = read_trace(RunFiles(tmp_path / "t.json"))[0]
-        assert [row["stage"] for row in run.tables["kernels"]] == [stage]  # type: ignore[index]
+        _, found = imported(tmp_path / "t.json", trace(events))
+        assert [row["stage"] for row in found["kernels"]] == [stage]
 
 
 FIRST = '"traceEvents": ['
@@ -113,16 +108,13 @@ FIRST = '"traceEvents": ['
     "name",
     [r"torch\cuda\__init__.py(2): f", "C:\\dir\\", '{"a": "b", "c"}(1): g', 'f("x", "y")', "a\x01\x02\n"],
 )
-def test_an_event_that_is_no_json_is_left_out_and_said(
-    tmp_path: Path, imported: Callable[[Path], Any], name: str
-) -> None:
+def test_an_event_that_is_no_json_is_left_out_and_said(tmp_path: Path, name: str) -> None:
     """Names of stacks by Windows, and of compiled code; control characters alone are read."""
     broken = '{"ph": "X", "cat": "python_function", "name": "NAME", "pid": 1, "ts": 1, "dur": 1},'
     broken = broken.replace("NAME", name)
     text = trace().replace(FIRST, FIRST + broken + broken)
-    (tmp_path / "t.json").write_bytes(text.encode())
-    ((record, found),) = imported(tmp_path / "t.json")
-    rows = {(row["stage"], row["name"]): row["total_ns"] for row in found["kernels"].to_pylist()}
+    record, found = imported(tmp_path / "t.json", text)
+    rows = {(row["stage"], row["name"]): row["total_ns"] for row in found["kernels"]}
     assert rows == {of: total for of, (total, _) in EXPECTED.items()}
     said = f"left out, the first at character {text.index(broken)}"
     assert (said in (record.notes or "")) == ("\x01" not in name)
