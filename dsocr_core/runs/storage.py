@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import platform
 import re
 import secrets
 import shutil
@@ -22,7 +21,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
@@ -34,7 +32,6 @@ DOCUMENT = "run.json"
 DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
 """Bytes of a run's document, of a file that `Store.read_many` reads, and of any file."""
 UNLISTED = "its folder cannot be listed"
-LOCK_FILE = ".lock"
 _ANNOTATION_LIMIT = 2**25
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _TOGETHER = 64
@@ -125,21 +122,18 @@ class Storage:
         """
         found: dict[str, Version] = {}
         for each in self._scan("runs"):
-            with contextlib.suppress(FileNotFoundError):  # removed just now
-                state, known = _state(each), before.get(each.name)
-                try:
-                    same = known is not None and known[0] == state
-                    found[each.name] = known if known and same else (state, self.version(each.name))
-                except OSError as error:
-                    if not os.path.lexists(each.path):
-                        raise
-                    found[each.name] = state, f"{UNLISTED} ({error.strerror})"
+            try:
+                state, known = str(_state(each)), before.get(each.name, ("", ""))
+                found[each.name] = known if known[0] == state else (state, self.version(each.name))
+            except OSError as error:
+                if os.path.lexists(each.path):  # else it was removed just now
+                    found[each.name] = "", f"{UNLISTED} ({error.strerror})"
         return found
 
     def version(self, name: str) -> str:
         """State of a run's files. Raises OSError."""
         with os.scandir(self.root / "runs" / name) as entries:
-            files = sorted((each.name, _state(each)) for each in entries if not each.is_dir())
+            files = sorted((each.name, *_state(each)) for each in entries if not each.is_dir())
         return hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
 
     def annotation_versions(self) -> dict[str, str]:
@@ -147,7 +141,7 @@ class Storage:
         found = {}
         for each in self._scan("annotations"):
             with contextlib.suppress(FileNotFoundError):
-                found[each.name] = _state(each)
+                found[each.name] = str(_state(each))
         return found
 
     def _scan(self, folder: str) -> list[os.DirEntry[str]]:
@@ -180,11 +174,7 @@ class Storage:
     def file(self, name: str, relative: str) -> Path:
         """Any file of a run. Raises EntryGone."""
         file = self._entry(name) / checked_relative(relative)
-        try:
-            there = file.is_file()
-        except OSError as error:  # a name longer than the system takes
-            raise EntryGone(f"{file}: cannot be read ({error.strerror})") from error
-        if not there:
+        if not os.path.isfile(file):  # noqa: PTH113 - of a name too long Path.is_file raises
             raise EntryGone(f"{file}: not there")
         return file
 
@@ -197,22 +187,13 @@ class Storage:
     def scratch(self, name: str) -> Iterator[Path]:
         """A new directory to write a run in, locked until the process ends; left after an exception."""
         directory = self.root / "unfinished" / f"{name[:80]}.{secrets.token_hex(4)}"
-        try:
-            while True:
-                directory.mkdir(parents=True)
-                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                if directory.is_dir():  # else it was cleared away between its making and its locking
-                    break
-                os.close(handle)
-        except OSError as error:
-            raise StorageError(
-                f"{directory}: could not be made ({error.strerror}); let DSOCR_RUNS name a writable folder"
-            ) from error
-        try:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(directory_lock(directory, make=True))
+            except OSError as error:
+                cause = f"could not be made ({error.strerror}); let DSOCR_RUNS name a writable folder"
+                raise StorageError(f"{directory}: {cause}") from error
             yield directory
-        finally:
-            os.close(handle)
 
     def publish(self, written: Path, name: str) -> Path:
         """Make a directory from `scratch` a run. Raises EntryExists or StorageError."""
@@ -259,25 +240,39 @@ class Storage:
         """Directories of writers that are gone: no process has locked them. With `clear` they are deleted."""
         found = []
         for directory in sorted((self.root / "unfinished").glob("*")):
-            try:
-                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-            except OSError:
-                continue
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError), directory_lock(directory):
                 stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
                 size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
                 age_s = time.time() - max(status.st_mtime for status in stats)
                 found.append(leftover := Leftover(str(directory), size, max(age_s, 0.0)))
-                if clear:
-                    shutil.rmtree(directory)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                leftover.stays = f"{error.filename or directory}: {error.strerror}"
-            finally:
-                os.close(handle)
+                try:
+                    if clear:
+                        shutil.rmtree(directory)
+                except OSError as error:
+                    leftover.stays = f"{error.filename or directory}: {error.strerror}"
         return found
+
+
+@contextlib.contextmanager
+def directory_lock(directory: Path, make: bool = False) -> Iterator[None]:
+    """Own a directory until the end of the block, or of the process. Raises OSError where another one does.
+
+    `make`: it is made, again where somebody clears it away before it is locked.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            if make:
+                directory.mkdir(parents=True, exist_ok=True)
+            try:
+                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), directory.stat()):
+                    break
+            except FileNotFoundError:
+                if not make:
+                    raise
+        yield
 
 
 def _read(file: Path, most: int) -> bytes | None:
@@ -304,53 +299,39 @@ def checked_relative(relative: str) -> PurePosixPath:
     return path
 
 
-def _state(entry: os.DirEntry[str]) -> str:
+def _state(entry: os.DirEntry[str]) -> tuple[int, int, int]:
     """Raises OSError."""
     try:
         status = entry.stat()
-    except OSError:  # a link that leads nowhere
+    except FileNotFoundError:  # a link that leads nowhere
         status = entry.stat(follow_symlinks=False)
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @contextlib.contextmanager
 def writing_into(directory: Path) -> Iterator[None]:
-    """Lock a run directory, made if need be, and removed where nothing was written.
+    """Own a run directory, made if need be, and removed where nothing was written.
 
-    The lock ends with the process. Raises DirectoryBusy, DsocrError when nothing can be written there.
+    Raises DirectoryBusy, DsocrError when nothing can be written there.
     """
-    file = directory / LOCK_FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        while True:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if file.exists() and os.fstat(handle).st_ino == file.stat().st_ino:
-                break
-            os.close(handle)  # its holder ended and took the file away in between
-    except BlockingIOError:
-        who = os.pread(handle, 200, 0).decode(errors="replace")
-        os.close(handle)
-        raise DirectoryBusy(
-            f"{directory}: process {who} writes into it; wait for its end or give another --out"
-        ) from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        cause = getattr(error, "strerror", None) or str(error)
-        raise DsocrError(
-            f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
-        ) from error
-    try:
-        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
-            since = f"{os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, since.encode(), 0)
-        require_writable(directory)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            file.unlink()
-            directory.rmdir()  # where nothing was written
-        os.close(handle)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(directory_lock(directory, make=True))
+            require_writable(directory)
+        except BlockingIOError:
+            raise DirectoryBusy(
+                f"{directory}: another process writes into it; wait for its end or give another --out"
+            ) from None
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            cause = getattr(error, "strerror", None) or str(error)
+            raise DsocrError(
+                f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
+            ) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # where nothing was written
 
 
 # --- a cluster's output -----------------------------------------------------------------------------
@@ -383,40 +364,40 @@ class Store:
         """Write a file, in place of one that is there."""
         with self._errors(name):
             if self.root is None:
-                self.fs.pipe_file(self._path(name), content)
+                self.fs.pipe_file(f"{self._base}/{name}", content)
             else:
                 write_whole(self.root / name, content, sync=True)
                 sync_directory((self.root / name).parent)
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Write a file that is not there yet; tell whether this call made it: of several writers one does."""
+        if self.root is None:
+            return self._put_object(f"{self._base}/{name}", name, content)
+        file = self.root / name
+        part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
         with self._errors(name):
+            write_whole(part, content, sync=True)
             try:
-                if self.root is None:
-                    return self._put_object(name, content)
-                file = self.root / name
-                part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
-                write_whole(part, content, sync=True)
-                try:
-                    os.link(part, file)
-                finally:
-                    part.unlink()
-                sync_directory(file.parent)
+                os.link(part, file)
             except FileExistsError:
                 return False
+            finally:
+                part.unlink()
+            sync_directory(file.parent)
         return True
 
-    def _put_object(self, name: str, content: bytes) -> bool:
-        if self.fs.exists(self._path(name)):
-            return False
+    def _put_object(self, path: str, name: str, content: bytes) -> bool:
         # An object store refuses it where another writer has come first.
         mode = {"mode": "create"} if "s3" in self.fs.protocol else {}
-        try:
-            self.fs.pipe_file(self._path(name), content, **mode)
-        except OSError as error:
-            if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
+        with self._errors(name):
+            if self.fs.exists(path):
                 return False
-            raise
+            try:
+                self.fs.pipe_file(path, content, **mode)
+            except OSError as error:
+                if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
+                    return False
+                raise
         return True
 
     def clear_parts(self) -> None:
@@ -429,7 +410,7 @@ class Store:
         """No error where it is gone."""
         with self._errors(name), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if self.root is None:
-                self.fs.rm_file(self._path(name))
+                self.fs.rm_file(f"{self._base}/{name}")
             else:
                 (self.root / name).unlink()
 
@@ -437,15 +418,12 @@ class Store:
         """The content, None where there is none. Raises InvalidFile for what is no file of so many bytes."""
         if self.root is not None:
             return _read(self.root / name, most)
-        with self._errors(name):
-            try:
-                end = None if most == MOST_BYTES else most + 1
-                content: bytes = self.fs.cat_file(self._path(name), end=end)
-            except FileNotFoundError:
-                return None
-        if len(content) > most:
-            raise InvalidFile(f"more than {most:,} bytes")
-        return content
+        with self._errors(name), contextlib.suppress(FileNotFoundError):
+            content: bytes = self.fs.cat_file(f"{self._base}/{name}", end=most + 1)
+            if len(content) > most:
+                raise InvalidFile(f"more than {most:,} bytes")
+            return content
+        return None
 
     def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Small files that exist, many at a time from a URL. Raises InvalidFile with a name."""
@@ -457,33 +435,28 @@ class Store:
                 raise InvalidFile(f"{self.location}/{name}: {error}") from error
 
         with ThreadPoolExecutor(_TOGETHER) as threads:
-            for name, content in map(read, names) if self.root is not None else threads.map(read, names):
+            for name, content in (threads.map if self.root is None else map)(read, names):
                 if content is not None:
                     yield name, content
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted, without those that are being written; none without the folder."""
+        place = None if self.root is None else self.root / folder
         with self._errors(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if self.root is not None:
-                with os.scandir(self.root / folder) as entries:
-                    return sorted(entry.name for entry in entries if not entry.name.startswith("."))
+            if place is not None:
+                return sorted(each.name for each in place.iterdir() if not each.name.startswith("."))
             self.fs.invalidate_cache()
-            found = self.fs.ls(self._path(folder), detail=False)
+            found = self.fs.ls(f"{self._base}/{folder}", detail=False)
             return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]))
         # Asked of its kind alone: a folder may have been made since it was not there.
-        if self.root is not None and ((place := self.root / folder).is_symlink() or place.is_file()):
+        if place is not None and (place.is_symlink() or place.is_file()):
             raise StorageError(f"{place}: not a folder")
         return []
-
-    def _path(self, name: str) -> str:
-        return f"{self._base}/{name}"
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            raise EntryGone(f"{self.location}/{name}: not there any longer") from error
         except DsocrError:
             raise
         except Exception as error:

@@ -329,7 +329,7 @@ def test_what_is_no_name_of_a_run_is_refused(tmp_path: Path, ask: Callable[..., 
 @pytest.mark.parametrize(
     ("relative", "words"),
     [*((out, "is not a file of a run") for out in ("../../secret", "/etc/hostname", "", "a/../..", "a\0")),
-     ("clean/none.jpg", "not there"), ("x" * 300, "File name too long")],
+     ("clean/none.jpg", "not there"), ("x" * 300, "not there")],
 )  # fmt: skip
 def test_a_path_that_leads_out_of_a_run_is_refused(tmp_path: Path, relative: str, words: str) -> None:
     write(tmp_path, "a")

@@ -70,7 +70,7 @@ def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch:
         for name in ("pipe_file", "cat_file", "ls", "rm_file"):
             monkeypatch.setattr(store.fs, name, fail)
     else:
-        for name in ("os.fsync", "os.open", "os.scandir", "pathlib.Path.unlink"):
+        for name in ("os.fsync", "os.open", "pathlib.Path.iterdir", "pathlib.Path.unlink"):
             monkeypatch.setattr(name, fail)
     attempts: list[Callable[[], object]] = [
         lambda: store.put("x", b"1"), lambda: store.put_new("y", b"1"), lambda: store.read("x"),
