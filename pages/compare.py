@@ -13,7 +13,7 @@ from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.compare import address, backends, document, example, files, progress, sidebar
 from pages.widgets.compare.address import STATE, put, value
-from pages.widgets.pair import layers, tabs, viewer
+from pages.widgets.pair import tabs, viewer
 from pages.widgets.pair.answer import answer, facts, recorded_words
 from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of, truth_of
 from pages.widgets.shared import figure, resources
@@ -127,9 +127,7 @@ def _draw_results(
     if sides and not _running():
         _start(choice, sides)
     if pair.results:
-        why = backends.find_cause(choice.settings, pair)
-        traced = partial(layers.draw, choice.settings, pair)
-        tabs.draw(shown, STATE, traced, why, partial(files.draw, shown))
+        tabs.draw(shown, STATE, backends.to_find_out(choice.settings, pair), partial(files.draw, shown))
     address.write()
 
 

@@ -12,6 +12,7 @@ from pages.widgets.flops import gaps, what_if
 from pages.widgets.flops.address import STATE
 from pages.widgets.shared import figure, resources
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.shown_runs import watch
 from pages.widgets.shared.url_state import part
 
 
@@ -19,7 +20,8 @@ def page() -> None:
     STATE.read()
     figure.heading(STATE)
     try:
-        part(STATE.read, partial(_draw, resources.history()), STATE.write)
+        watch(history := resources.history())
+        part(STATE.read, partial(_draw, history), STATE.write)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
         STATE.write()

@@ -27,16 +27,11 @@ def page() -> None:
 
 
 def _draw(history: History) -> None:
-    shown = shown_runs.shown(history)
-    STATE.settle("runs", shown)
     with st.sidebar:
         asked = {"trashed": value("view") == "Trash", **_sidebar(history)}
-    there = frozenset(shown)
-    runs, sql = resources.held(
-        "runs", history.state, (there, repr(asked)), lambda: _found(history, there, asked)
-    )
+    STATE.settle("runs", set(history.run_ids()))
+    runs, sql = resources.held("runs", history.state, repr(asked), lambda: history.query("runs", **asked))
     every = history.runs(trashed=None)
-    every = every[every["run_id"].isin(there)]
     trashed = every["trashed"].astype(bool)
     masks = {
         "Busy machine": every["contended"].astype(bool) & ~trashed,
@@ -64,7 +59,7 @@ def _draw(history: History) -> None:
 
 def _sidebar(history: History) -> dict[str, Any]:
     """The filters, and the import of other runs; gives what they say."""
-    shown_runs.refresh_button(history)
+    shown_runs.watch(history)
     asked = st.button("Import runs", icon=":material/upload:", key="runs import open", width="stretch")
     if value("importing") or asked:
         put("importing", False)
@@ -75,12 +70,6 @@ def _sidebar(history: History) -> dict[str, Any]:
     if address.filtered():
         st.button("Clear the filters", on_click=address.clear_filters, key="runs clear", width="stretch")
     return filters
-
-
-def _found(history: History, there: frozenset[str], asked: dict[str, Any]) -> tuple[pd.DataFrame, str]:
-    """Runs that pass the filters, and the SQL of the question."""
-    runs, sql = history.query("runs", **asked)
-    return runs[runs["run_id"].isin(there)].reset_index(drop=True), sql
 
 
 def _listed(history: History, runs: pd.DataFrame) -> Listed:

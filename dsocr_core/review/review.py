@@ -173,14 +173,13 @@ def open_review(
     backend_a: str | None = None,
     backend_b: str | None = None,
     tolerance: Tolerance | None = None,
-    watch: Callable[[int, int], object] = lambda done, total: None,
 ) -> Review:
     """Open a review on a run that has two backends (our engine is A, the vendor B), or on two runs.
 
     Of two runs our engine is taken where the run has one, else its only backend, unless named. B is the
     reference. Pages are paired by name, then by content of the image, then by name without suffix. Without a
-    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it; `watch` hears
-    after each how many are, and of how many. Raises ReviewError or HistoryError.
+    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it. Raises
+    ReviewError or HistoryError.
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
@@ -209,10 +208,7 @@ def open_review(
         sides.append(Side(record, backend, name, _used(read[record.id], backend)))
     names = _pairs(sides, read)
     tolerance = tolerance or tolerance_of(records[0])
-    pages = list[PageReview]()
-    for page in _pages(history, sides, names, read, tolerance):
-        pages.append(page)
-        watch(len(pages), len(names))
+    pages = list(_pages(history, sides, names, read, tolerance))
     shown = [None if each == first else each for each, first in zip(backends, first_ones, strict=True)]
     key = review_key(run_a, run_b, *shown)
     rows = history.query("annotations", run_id=run_a, kind=_CAUSE)[0].to_dict("records")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
-from tests.support.browser_driver import ROOT, Server, serve
+from tests.support.browser_driver import ROOT, Server, serve, serve_app
 from tests.support.browsers import CHROMIUM_ARGUMENTS, find_chromium
 from tests.support.paths import APPS
 
@@ -45,21 +44,8 @@ def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     """The app as users start it, but with a history of its own: what tests run is nobody's past."""
-    with _app(tmp_path_factory) as server:
+    with serve_app(tmp_path_factory.mktemp("app")) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def new_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
-    """The app as at its first visit, whatever other tests have run."""
-    with _app(tmp_path_factory) as server:
-        yield server
-
-
-def _app(places: pytest.TempPathFactory) -> AbstractContextManager[Server]:
-    folder = places.mktemp("app")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    return serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml")
 
 
 @pytest.fixture(scope="session")

@@ -74,8 +74,8 @@ def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, ope
     assert float(viewer.state()["scale"]) == scale
     page.screenshot(path=screenshots / "compare-selected.png")
 
-    again = open_page(f"{server.url}/?page=06-small-ticket&mode=swipe&box=1&tab=Details")
-    Viewer(again).wait(mode="swipe", selected="0")
+    again = open_page(f"{server.url}/?page=06-small-ticket&mode=2-up&box=1&tab=Details")
+    Viewer(again).wait(mode="2-up", selected="0")
     expect(again.locator(".dsocr-strip")).to_contain_text("recorded")
     expect(again.get_by_role("button", name="Run again")).to_be_enabled()
 

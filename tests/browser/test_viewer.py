@@ -74,8 +74,8 @@ def test_calls_that_come_in_reverse_leave_the_newest_page_in_sight(
         page.locator('.viewer[data-image^="invoice:"]').wait_for()
         viewer = Viewer(page)
         viewer.root.focus()
-        page.keyboard.press("3")  # it is the one that the page has, and alive
-        viewer.wait(mode="swipe")
+        page.keyboard.press("2")  # it is the one that the page has, and alive
+        viewer.wait(mode="2-up")
         assert viewer.state()["image"].startswith("invoice:")
         assert page.evaluate("ended") == 0
         page.get_by_role("radio", name="File").click()  # which leaves no page to show
@@ -105,7 +105,7 @@ def test_boxes_texts_and_the_table_are_linked_and_hostile_text_is_text(viewer: V
 
 
 def test_modes_and_what_is_shown(viewer: Viewer) -> None:
-    for key, mode in (("2", "2-up"), ("3", "swipe"), ("1", "texts"), ("2", "2-up")):
+    for key, mode in (("2", "2-up"), ("1", "texts"), ("2", "2-up")):
         viewer.page.keyboard.press(key)
         viewer.wait(mode=mode)
         viewer.page.wait_for_url(lambda url, mode=mode: (f"mode={mode}" in url) == (mode != "texts"))
@@ -134,8 +134,8 @@ def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: 
     viewer.click("a", 1)
     viewer.page.wait_for_url("**box=2*")  # Python has answered
     assert float(viewer.state()["scale"]) == scale
-    viewer.page.keyboard.press("3")
-    viewer.wait(mode="swipe")
+    viewer.page.keyboard.press("1")
+    viewer.wait(mode="texts")
     viewer.page.get_by_role("tab", name="Details").click()
     viewer.page.get_by_test_id("stDataFrame").first.wait_for()
     assert float(viewer.state()["scale"]) == scale

@@ -118,9 +118,9 @@ def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
 
 def test_the_address_links_to_a_view(stage: Stage) -> None:
     stage.record("letter_tall.png", "tiny")
-    test = stage.open(page="letter_tall", preset="tiny", mode="swipe", box="3", tab="Differences")
+    test = stage.open(page="letter_tall", preset="tiny", mode="2-up", box="3", tab="Differences")
     data = viewer(test)
-    assert (data["mode"], data["selected"]) == ("swipe", 2)
+    assert (data["mode"], data["selected"]) == ("2-up", 2)
     assert test.selectbox(key="compare preset").value == "tiny"
     assert test.dataframe[0].value["status"].tolist()[1] == "relabelled"
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.runs.history import SEED_LOCATION, History
-from dsocr_core.settings import Settings
-from pages.widgets.shared import resources
+from dsocr_core.runs.history import History
 from tests.support.opened_page import address_of, bodies, checked, errors, opened, words
 
 LINKS = [
@@ -28,18 +24,7 @@ LINKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def only_seeds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """The runs that come with the project, in a history that has no others."""
-    with History(str(tmp_path_factory.mktemp("history")), SEED_LOCATION) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def seeds(monkeypatch: pytest.MonkeyPatch, only_seeds: History) -> History:
-    monkeypatch.setattr(resources, "history", lambda: only_seeds)
-    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=only_seeds.storage.location))
-    return only_seeds
+pytestmark = pytest.mark.usefixtures("seeds")
 
 
 @pytest.mark.parametrize(("page", "link"), LINKS)
@@ -82,12 +67,3 @@ def test_jumps_from_runs_to_a_run_without_pages_say_so(seeds: History) -> None:
     runs = opened("runs", runs=run_id)
     checked(runs.button(key="runs compare").click().run())
     assert "has no page on record" in words(runs).replace("\\", "")
-
-
-def test_a_runs_page_opens_on_compare_under_the_runs_settings_in_a_new_session() -> None:
-    settings = {"preset": "base", "dtype": "bfloat16", "attention": "eager", "dtype_b": "float32"}
-    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
-    test.session_state["compare request"] = {"page": "01-letter", "box": "", "example": False, **settings}
-    checked(test.run())
-    assert {name: test.session_state[f"compare {name}"] for name in settings} == settings
-    assert test.session_state["compare values"]["page"] == "01-letter"

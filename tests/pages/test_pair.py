@@ -22,7 +22,6 @@ from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
-from dsocr_core.trace import run
 from dsocr_core.trace.causes import sentence_of
 from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
@@ -31,21 +30,18 @@ from pages.widgets.pair import layers, tabs
 from pages.widgets.pair.answer import answer
 from pages.widgets.pair.shown import (
     PairView,
-    Row,
     TrueBlock,
     rows_of,
     rows_of_pairs,
     sheet_text,
-    single_rows,
     truth_of,
 )  # fmt: skip
 from pages.widgets.pair.viewer import pair_values
 from pages.widgets.shared import resources
-from pages.widgets.shared.runner import AppSession, Runner
 from pages.widgets.shared.table import csv_of
 from tests.support import fabricated_results as fabricated
 from tests.support.made_up_trace import FOUND
-from tests.support.opened_page import checked, opened, words
+from tests.support.opened_page import opened, words
 from tests.support.results import make_result, of_pages
 
 NAMES = {"a": "A", "b": "B"}
@@ -117,7 +113,7 @@ def test_what_is_not_known_is_neither_equal_nor_different(results: tuple[OcrResu
     lines = (InputLine("prompt", "a", "b"), InputLine("grid", None, "1, 1"), InputLine("dtype", "x", "x"))
     table = tabs.input_table(lines)
     assert table["same"].tolist() == ["✗", "?", "✓"] and table["A"].tolist() == ["a", "not known", "x"]
-    assert tabs.timing_spans({"a": replace(results[0], timings=())}).empty
+    assert tabs.stage_times({"a": replace(results[0], timings=())}).empty
 
 
 def test_blocks_follow_reading_order_and_their_csv_is_safe(results: tuple[OcrResult, OcrResult]) -> None:
@@ -144,12 +140,6 @@ def test_boxes_that_match_and_whose_texts_differ_are_differences() -> None:
     assert values[0]["runs"] == {
         "a": [["340 ", "same"], ["g", "letter"]], "b": [["340 ", "same"], ["a,", "letter"]],
     }  # fmt: skip
-
-
-def test_very_long_text_is_cut_before_it_is_sent() -> None:
-    box = Box(0, "text", 0, 0, 10, 10, "x" * 100_000, (0, 0, 9, 9))
-    assert len(pair_values(single_rows([box], "a"))[0]["a"]["text"]) == 20_000
-    assert sum(len(value["a"]["text"]) for value in pair_values([Row("single", box, None)] * 4000)) == 400_000
 
 
 def test_rows_and_texts_of_a_prompt_are_those_of_the_page_shown() -> None:
@@ -180,7 +170,7 @@ def test_the_archive_has_both_sides_files_with_the_crops(results: tuple[OcrResul
         with Image.open(io.BytesIO(archive.read("a-eager/result_with_boxes.jpg"))) as picture:
             assert picture.size == (600, 800)
         assert archive.read("boxes.csv").decode().startswith("#,status,label,")
-        assert archive.read("timings.csv").decode().startswith("side,backend,stage,start_ms,ms,inside")
+        assert archive.read("timings.csv").decode().startswith("stage,A,B,ratio\npreprocess,14.2,16.0,")
     alone = view(Comparison(comparison.request, comparison.a))
     with zipfile.ZipFile(io.BytesIO(files.archive(alone))) as archive:
         assert not any(name.startswith(("b-", "parity")) for name in archive.namelist())
@@ -246,29 +236,3 @@ def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch
         )
         resources.prefetcher().submit(int).result()
         st.cache_resource.clear()
-
-
-def test_the_button_on_compare_traces_the_page_and_the_history_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, TracePlan]] = []
-
-    def trace(settings: Settings, request: OcrRequest, plan: TracePlan, *_: object) -> TraceSummary:
-        asked.append((request.name, plan))
-        return FOUND
-
-    monkeypatch.setattr(run, "trace_page", trace)
-    runner = Runner(AppSession)
-    monkeypatch.setattr(resources, "runner", lambda: runner)
-    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
-    link = {"page": "06-small-ticket", "tab": "Cause"}
-    with History(tmp_path) as made:
-        monkeypatch.setattr(resources, "history", lambda: made)
-        page = opened("compare", **link)
-        checked(page.button(key="find first").click().run())
-        page.session_state["trace job"].join(60)
-        checked(page.run())
-        assert asked == [("06-small-ticket.png", TracePlan("eager", "vendor", 8))]
-        for shown, when in ((page, "traced just now"), (opened("compare", **link), "recorded 20")):
-            assert "A sentence." in words(shown) and when in words(shown)
-            assert len(shown.get("plotly_chart")) == 1

@@ -10,11 +10,9 @@ from typing import cast
 
 import pytest
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit import config
 from streamlit.proto.ClientState_pb2 import ClientState
@@ -31,7 +29,6 @@ from pages.widgets.streamlit_mends import (
     ignore_pages_left,
     page_addresses,
 )
-from tests.support.paths import ROOT
 
 # --- errors and reruns ----------------------------------------------------------------------------
 
@@ -39,7 +36,6 @@ from tests.support.paths import ROOT
 def script() -> None:
     import streamlit as st
 
-    from dsocr_core.base.errors import DsocrError
     from pages.widgets.streamlit_mends import rerun_fragment
 
     def fail() -> None:
@@ -57,8 +53,6 @@ def script() -> None:
     part()
     if st.button("in the script"):
         fail()
-    if st.button("foreseen"):
-        raise DsocrError("page.png: [a link](http://elsewhere)")
     st.write("the end")
 
 
@@ -66,11 +60,10 @@ def script() -> None:
 def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AppTest]:
     """The script after a press, its errors shown as the server shows them."""
     made = script_runner.ScriptRunner.__init__
-
-    def with_handler(self: script_runner.ScriptRunner, *given, **named) -> None:
-        made(self, *given, **named, on_script_error=show_script_error)
-
-    monkeypatch.setattr(script_runner.ScriptRunner, "__init__", with_handler)
+    monkeypatch.setattr(
+        script_runner.ScriptRunner, "__init__",
+        lambda self, *given, **named: made(self, *given, **named, on_script_error=show_script_error),
+    )  # fmt: skip
     monkeypatch.setattr(errors, "LOG_FILE", tmp_path / "errors.log")
 
     def press(label: str) -> AppTest:
@@ -170,11 +163,10 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-async def _answer(_: Request) -> PlainTextResponse:
-    return PlainTextResponse("done")
-
-
-async def _session(socket: WebSocket) -> None:
+async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        return await PlainTextResponse("done")(scope, receive, send)
+    socket = WebSocket(scope, receive, send)
     await socket.accept()
     await socket.close()
 
@@ -183,9 +175,7 @@ async def _session(socket: WebSocket) -> None:
 def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
     options = {"server.allowedHosts": ["127.0.0.1"], "server.corsAllowedOrigins": ["https://ocr.example.org"]}
     monkeypatch.setattr(config, "get_option", options.__getitem__)
-    routes = [Route("/upload", _answer, methods=["GET", "PUT"]), WebSocketRoute("/stream", _session)]
-    app = Starlette(routes=routes, middleware=[Middleware(OwnOrigin)])
-    return TestClient(app, base_url="http://127.0.0.1:8501")
+    return TestClient(OwnOrigin(answered), base_url="http://127.0.0.1:8501")
 
 
 @pytest.mark.parametrize("origin", ["", "http://127.0.0.1:8501", "https://ocr.example.org"])
@@ -221,14 +211,6 @@ def test_another_name_is_not_answered_whatever_the_method(client: TestClient, ho
 # --- addresses of pages ---------------------------------------------------------------------------
 
 
-def test_every_page_of_the_navigation_has_a_route() -> None:
-    menu = (ROOT / "pages" / "dashboard.py").read_text("utf-8")
-    first, *others = re.findall(r'st\.Page\("(\w+)\.py"', menu)
-    assert [route.path for route in page_addresses()] == [
-        f"/{first}", "/", *(f"/{name}" for name in others)
-    ]  # fmt: skip
-
-
 def test_a_page_says_where_the_server_is_and_has_its_style_from_the_first_frame() -> None:
     html = TestClient(Starlette(routes=[*page_addresses()])).get("/review").text
     # Before the client's own scripts, which read it when they are loaded; after the client's own styles.
@@ -236,7 +218,7 @@ def test_a_page_says_where_the_server_is_and_has_its_style_from_the_first_frame(
     assert html.index("</head>") < html.index(STYLE.read_text("utf-8")) < html.index('id="root"')
 
 
-@pytest.mark.parametrize("query", ["", "?page=01-letter&source=Samples", "?text=caf%C3%A9"])
+@pytest.mark.parametrize("query", ["", "?page=01-letter&text=caf%C3%A9"])
 def test_the_first_page_is_found_by_its_name(query: str) -> None:
     answer = TestClient(Starlette(routes=[*page_addresses()])).get(f"/compare{query}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, f"./{query}")

@@ -9,14 +9,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analytic_model.hardware import HARDWARE, Hardware, card_named
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.history import SEED_LOCATION, History
-from pages.widgets.shared import resources
+from dsocr_core.runs.history import History
+from dsocr_core.runs.kernels import by_kernel, profile_of, profile_rows
 from pages.widgets.timing import charts
+from pages.widgets.timing.charts import kernel_roofline, roofs
+from pages.widgets.timing.kernels import device_of, profile_words
 from tests.support import timed_history
-from tests.support.opened_page import checked, figures, opened, words
-from tests.support.timed_history import paced, record, write
+from tests.support.launches import LAUNCHES, metrics
+from tests.support.opened_page import bodies, checked, figures, opened, words
+from tests.support.timed_history import kernels, paced, record, write
 
 open_page = partial(opened, "timing")
 
@@ -28,47 +32,36 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    made = History(tmp_path)
-    monkeypatch.setattr(resources, "history", lambda: made)
-    return made
-
-
 # --- the page -------------------------------------------------------------------------------------
 
 
-def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown(tmp_path, monkeypatch)
+def test_an_empty_history_says_what_to_do(empty: History) -> None:
     test = open_page()
     assert "no runs yet" in test.markdown[0].value
     assert test.button(key="timing compare").label == "Go to Compare"
 
 
-def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with History(SEED_LOCATION) as seeds:
-        monkeypatch.setattr(resources, "history", lambda: seeds)
-        test = open_page()
-        assert "25c101e → a9361dc on H200: no confirmed slowdown. 2 to look at." in words(test)
-        rows = test.dataframe[0].value
-        assert rows["of"].tolist() == ["fast ×256 · prefill › sam", "fast ×256 · preprocess"]
-        # By SQL: medians over all 512 pages of each run.
-        medians = seeds.sql(
-            "SELECT median(milliseconds) FROM stage_timings WHERE stage = 'sam' AND aggregate = 'page' AND "
-            "run_id IN ('20261128-131625-b8566b97', '20261128-190651-89753832') GROUP BY run_id ORDER BY 1"
-        ).iloc[:, 0]
-        assert rows.loc[0, ["median_a", "median_b"]].tolist() == pytest.approx(medians.tolist())
-        assert "prefill as a whole +853 µs: moved between stages?" in rows["said"][0]
-        assert test.expander[0].label == "18 unchanged or too few runs"
-        assert not figures(test)  # the chart's library is loaded where it is asked for
-        test.session_state["timing rates"] = True
-        (rates,) = figures(checked(test.run()))
-        batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256")
-        notes = [note["text"] for note in rates["layout"]["annotations"]]
-        assert len(batch["text"]) == 5 and "27.4 pages/s, 1 run" in batch["text"][-1]
-        assert "<b>▲ 1.13x</b>" in notes and "<b>▼ 1.84x</b>" in notes
-        assert "Left out: 3 runs under a profiler" in words(test)
+def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(seeds: History) -> None:
+    test = open_page()
+    assert "25c101e → a9361dc on H200: no confirmed slowdown. 2 to look at." in words(test)
+    rows = test.dataframe[0].value
+    assert rows["of"].tolist() == ["fast ×256 · prefill › sam", "fast ×256 · preprocess"]
+    # By SQL: medians over all 512 pages of each run.
+    medians = seeds.sql(
+        "SELECT median(milliseconds) FROM stage_timings WHERE stage = 'sam' AND aggregate = 'page' AND "
+        "run_id IN ('20261128-131625-b8566b97', '20261128-190651-89753832') GROUP BY run_id ORDER BY 1"
+    ).iloc[:, 0]
+    assert rows.loc[0, ["median_a", "median_b"]].tolist() == pytest.approx(medians.tolist())
+    assert "prefill as a whole +853 µs: moved between stages?" in rows["said"][0]
+    assert test.expander[0].label == "18 unchanged or too few runs"
+    assert not figures(test)  # the chart's library is loaded where it is asked for
+    test.session_state["timing rates"] = True
+    (rates,) = figures(checked(test.run()))
+    batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256")
+    notes = [note["text"] for note in rates["layout"]["annotations"]]
+    assert len(batch["text"]) == 5 and "27.4 pages/s, 1 run" in batch["text"][-1]
+    assert "<b>▲ 1.13x</b>" in notes and "<b>▼ 1.84x</b>" in notes
+    assert "Left out: 3 runs under a profiler" in words(test)
 
 
 def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: History) -> None:
@@ -82,15 +75,15 @@ def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: Hist
     assert [any("profiled" in label for label in labels) for labels in sides] == [False, True]
 
 
-def test_a_row_opens_its_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_opens_its_two_runs(empty: History) -> None:
     """Three runs of each commit: B's decode is 5 % slower, its sam as fast."""
+    root = Path(empty.storage.location)
     commits = {"old": "1" * 40, "new": "2" * 40}
     for number in range(3):
         for place, (name, commit) in enumerate(commits.items()):
             factors = {Stage.DECODE: 1.05} if name == "new" else {}
             run = record(f"{name}-{number}", 20 + number + place / 2, git_commit=commit)
-            write(tmp_path, run, paced(100 + 10 * number + place, factors))
-    shown(tmp_path, monkeypatch)
+            write(root, run, paced(100 + 10 * number + place, factors))
     first = open_page()
     assert "1111111 → 2222222 on H200: fast on H200 is confirmed 1.05x slower in whole page" in words(first)
     assert first.dataframe[0].value["of"].tolist() == ["fast · whole page", "fast · decode"]
@@ -145,20 +138,6 @@ def test_stages_of_the_runs_of_one_setting_are_stacked_in_the_order_of_commits(h
     assert stacked["data"][-1]["name"] == "whole page, median"
 
 
-def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(2):
-        write(tmp_path, record(f"run-{number}", number), paced(number))
-    made = shown(tmp_path, monkeypatch)
-    test = open_page(b="run-1")
-    write(tmp_path, record("later", 5), paced(5))
-    made.refresh()  # another tab did
-    checked(test.run())
-    assert len(test.selectbox(key="timing side b").options) == 2
-    assert test.button(key="history refresh").label == "1 new run"
-    checked(test.button(key="history refresh").click().run())
-    assert len(test.selectbox(key="timing side b").options) == 3
-
-
 # --- charts ---------------------------------------------------------------------------------------
 
 
@@ -198,3 +177,103 @@ def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() 
     figure = charts.rates(shown_series, shown_marks)
     (note,), colours = figure.layout.annotations, {trace.name: trace.line.color for trace in figure.data}
     assert (note.x, note.y, note.font.color) == (59, 9, colours["s9"])
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+HOSTILE = "<img src=x onerror=alert(1)>| kernel"
+
+
+@pytest.fixture
+def profiled(empty: History) -> History:
+    """Two timed runs a commit, the second 20 % slower in decode, and a profile of each commit."""
+    root = Path(empty.storage.location)
+    for place, name in enumerate(("old", "new")):
+        commit = {"git_commit": str(place + 1) * 40}
+        for number in range(2):
+            factors = {Stage.DECODE: 1.2} if place else {}
+            write(root, record(f"{name}-{number}", 10 * place + number, **commit), paced(number, factors))
+        sums = kernels("decode", {"gemm<4>(float*)": 2e6 + 1e6 * place, HOSTILE: 1e6, f"of_{name}": 5e5})
+        write(root, record(f"{name}-nsys", 20 + place, profiled=True, **commit), {}, kernels=sums)
+    empty.refresh()
+    return empty
+
+
+def test_two_runs_kernels_are_drawn_and_tabled(profiled: History) -> None:
+    test = open_page(view="Kernels", run="new-nsys", against="old-nsys")
+    table = test.dataframe[0].value
+    assert table["found"].tolist() == ["in both", "gone", "new", "in both"]
+    assert table["change_s"].tolist() == pytest.approx([1e-3, -5e-4, 5e-4, 0])
+    assert (
+        "2 kernels in both, 1 new in B, 1 gone, by name and launch shape; 3.50 ms → 4.50 ms in all."
+        in words(test)
+    )
+    assert not [body for body in bodies(test) if "<img" in body]
+    assert not test.get("plotly_chart")  # sums have no roofline
+    assert test.selectbox(key="timing part").options == ["all", "decode"]
+    alone = open_page(view="Kernels", run="new-nsys")
+    shares = alone.dataframe[0].value.set_index("short")["share"]
+    assert shares["gemm"] == pytest.approx(3 / 4.5) and shares.sum() == pytest.approx(1)
+
+
+def test_the_pair_leads_to_the_kernels_of_its_commits(profiled: History) -> None:
+    runs = profiled.runs()
+    assert [profile_of(profiled, runs, run) for run in ("old-0", "new-1")] == ["old-nsys", "new-nsys"]
+    test = open_page(a="old-0", b="new-1")
+    test.button(key="timing kernels").click().run()
+    assert test.session_state["timing values"]["view"] == "Kernels"
+    assert {name: test.session_state[f"timing {name}"] for name in ("against", "run", "part")} == {
+        "against": "old-nsys", "run": "new-nsys", "part": "decode",
+    }  # fmt: skip
+    assert profile_of(profiled, runs[runs["git_commit"] != "1" * 40], "new-0") == "new-nsys"
+
+
+def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
+    rows = profile_rows(LAUNCHES, metrics()).iloc[:1].assign(bytes=1e6)
+    h200 = HARDWARE["h200"]
+
+    def drawn_roofs(flops: float, tensor: float, device: Hardware = h200) -> list[str]:
+        drawn = kernel_roofline(rows.assign(flops=flops, tensor_flops=tensor), device)
+        return [trace.name.split(",")[0] for trace in drawn.data if trace.mode == "lines"]
+
+    assert drawn_roofs(5.0, 5.0) == ["tensor cores"]
+    assert drawn_roofs(5.0, 0.0) == ["float32"]
+    assert drawn_roofs(5.0, 2.0) == ["tensor cores", "float32"]
+    assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
+
+
+def test_roofs_are_the_devices_own() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    assert device_of(rows, "NVIDIA H200", ["9.0"]) == HARDWARE["h200"]
+    assert device_of(rows, "NVIDIA H200", ["8.0"]) is None
+    assert device_of(rows, None, ["9.0"]) is None  # never by bandwidth
+    assert device_of(rows, "Abacus", []) is None
+    figure = kernel_roofline(rows.iloc[:1], HARDWARE["rtx-5090"])
+    assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6)
+    assert figure.data[1].x[0] == pytest.approx(6e9 / (180e9 * 30e-6))
+
+
+def test_a_reports_own_peaks_go_before_the_cards() -> None:
+    peaks = {"frequency": 1.4e9, "dram_frequency": 1.5e9, "ffma_peak": 13_824.0, "dram_peak": 1024.0}
+    rows = profile_rows(LAUNCHES, metrics()).assign(**peaks)
+    own = device_of(rows, None, ["8.0"])
+    assert own is not None and own.bandwidth == pytest.approx(1.536e12)
+    assert own.peak_flops("float32") == pytest.approx(2 * 13_824 * 1.4e9)
+    both = device_of(rows, "NVIDIA A100-SXM4-80GB", ["8.0"])
+    assert both is not None and both.bandwidth_gb_s == pytest.approx(1536)
+    assert both.bfloat16_tflops == 312.0 and both.name == "A100 80GB SXM, peaks of the report"
+    v100 = card_named("Tesla V100-SXM2-16GB")
+    assert v100 is not None and roofs(profile_rows(LAUNCHES, metrics()).iloc[:1], v100) == []  # tensor only
+    only = device_of(rows.assign(ffma_peak=float("nan")), None, [])
+    assert only is None  # a bandwidth alone is no roof for operations
+
+
+def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    words = profile_words(rows, by_kernel(rows))
+    assert "75.0 % of the time compute bound (SM 70.0 %, DRAM 10.0 % of peak)" in words
+    timeless = metrics()
+    rows = profile_rows(LAUNCHES, timeless[timeless["metric"] != "Duration"])
+    words = profile_words(rows, by_kernel(rows))
+    assert "times not measured" in words and "0 s" not in words and "nan" not in words
+    assert "1 kernel compute bound" in words

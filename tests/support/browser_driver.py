@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -76,6 +76,15 @@ def serve(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def serve_app(
+    folder: Path, settings: str = "", options: Sequence[str] = (), base: str = ""
+) -> AbstractContextManager[Server]:
+    """The app under these settings (YAML), with its history, runs and log in a folder."""
+    config = folder / "settings.yaml"
+    config.write_text(f"history: {folder / 'history'}\n{settings}", "utf-8")
+    return serve(ROOT / "app.py", folder / "log", config=config, options=options, base=base)
 
 
 def _healthy(url: str) -> bool:

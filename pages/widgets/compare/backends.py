@@ -67,21 +67,29 @@ def with_sides(settings: Settings, a: str, b: str) -> Settings:
 
 def read_again(request: OcrRequest, settings: Settings) -> str:
     """The command line that reads this page again under these settings."""
-    images = [
-        str(image.relative_to(PROJECT_ROOT) if image.is_relative_to(PROJECT_ROOT) else image)
-        for image in request.images
-    ]
     more = ["--pages-together"] if request.together else []
     named = (choice["spec"] if isinstance(choice, dict) else choice for choice in (settings.a, settings.b))
     if any(name in settings.backends for name in named):
         more.append(f"--config={os.environ.get('DSOCR_CONFIG', 'FILE')}")
-    return command_line("compare", asdict(settings), images, *more)
+    return command_line("compare", asdict(settings), _images(request), *more)
 
 
-def find_cause(settings: Settings, comparison: Comparison) -> str:
-    """The command that tries other settings on A; empty where the texts agree or A is no engine of ours."""
-    a, b = comparison.a, comparison.b
+def _images(request: OcrRequest) -> list[str]:
+    return [
+        str(image.relative_to(PROJECT_ROOT) if image.is_relative_to(PROJECT_ROOT) else image)
+        for image in request.images
+    ]
+
+
+def to_find_out(settings: Settings, comparison: Comparison) -> dict[str, str]:
+    """Commands that find why our engine reads otherwise than B, by what they do; none where texts agree."""
+    a, b, request = comparison.a, comparison.b, comparison.request
     different = a is not None and b is not None and a.text_raw != b.text_raw
     if not different or settings.spec("a").kind not in ENGINES:
-        return ""
-    return f"{read_again(comparison.request, settings)} --why 1"
+        return {}
+    found = {"Find the cause (tries up to 60 settings on A):": f"{read_again(request, settings)} --why 1"}
+    if not request.together:
+        sides = {"a": "fast" if settings.backend("a") == "fast" else None, "b": None}
+        trace = command_line("trace", asdict(settings) | sides, _images(request), "--save")
+        found["Find the first layer that differs (minutes on a CPU):"] = trace
+    return found

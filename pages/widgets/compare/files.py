@@ -16,7 +16,7 @@ from dsocr_core.page.documents import load_image
 from dsocr_core.reading.artifacts import write_page
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.labels import short
-from pages.widgets.pair.tabs import block_table, timing_spans
+from pages.widgets.pair.tabs import block_table, stage_times
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
@@ -59,5 +59,5 @@ def archive(shown: PairView) -> bytes:
             parity = json.dumps(to_jsonable(shown.report), indent=2, ensure_ascii=False)
             target.writestr("parity.json", parity)
         target.writestr("boxes.csv", csv_of(block_table(shown)))
-        target.writestr("timings.csv", csv_of(timing_spans(shown.results)))
+        target.writestr("timings.csv", csv_of(stage_times(shown.results)))
     return buffer.getvalue()

@@ -65,6 +65,6 @@ def side_line(watch: SideWatch, label: str) -> str:
         rate = f", {significant(1000 * watch.tokens / decode)} tokens/s" if decode else ""
         note = plural(watch.tokens, "token") + rate
     return (
-        f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(label)}</b>{''.join(chips)}"
+        f"<div class='dsocr-backend'><b>{escape(label)}</b>{''.join(chips)}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"
     )

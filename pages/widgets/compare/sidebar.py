@@ -67,7 +67,6 @@ def draw(running: bool) -> tuple[Choice, bool]:
     run = st.container(key="run box", gap="small")
     with st.expander("Settings"):
         settings, refusal = _settings()
-        _published_checkpoint()
     chosen = settings or Settings()
     try:
         if page is not None:
@@ -87,7 +86,8 @@ def draw(running: bool) -> tuple[Choice, bool]:
         )  # fmt: skip
     if chosen.is_embedded:
         st.caption(
-            "The embedded checkpoint is small and misreads some words. See Settings for the published one."
+            "The embedded checkpoint is small and misreads some words. For the published one see "
+            "*Checkpoint directory* in the settings."
         )
     return Choice(chosen, sides, pages, page, problem, refusal), pressed and ready
 
@@ -214,7 +214,9 @@ def _settings() -> tuple[Settings | None, str]:
     ).strip()  # fmt: skip
     checkpoint = st.text_input(
         "Checkpoint directory", value=base.checkpoint, key="checkpoint", persist_state="session",
-        help="A directory of the published format, or random:PATH/config.json.",
+        help="Of the published format (6.7 GB, 10 GB of GPU memory): `hf download deepseek-ai/DeepSeek-OCR "
+        "--local-dir checkpoints/DeepSeek-OCR`. A folder outside the project has to be allowed at the start: "
+        "`DSOCR_ROOTS=/models streamlit run app.py`. Or random:PATH/config.json.",
     ).strip()  # fmt: skip
     trusted = trust.draw(checkpoint, Settings(checkpoint=checkpoint).is_embedded)
     with spot:
@@ -298,17 +300,3 @@ def _sides(settings: Settings) -> tuple[Side, ...]:
         persist_state="session", width="stretch", label_visibility="collapsed",
     )  # fmt: skip
     return tuple(side for side in SIDES if side in chosen)
-
-
-def _published_checkpoint() -> None:
-    with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
-        st.markdown(
-            "1. Get a machine with 10 GB of free GPU memory and `pip install -r requirements-gpu.txt`.\n"
-            "2. Download the published weights (6.7 GB):"
-        )
-        st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
-        st.markdown(
-            "3. Give that folder as *Checkpoint directory*. "
-            "For a folder outside the project, start the app with it allowed:"
-        )
-        st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")

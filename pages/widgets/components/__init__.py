@@ -17,7 +17,7 @@ from dsocr_core.reading.records import SIDES, Side
 _HERE = Path(__file__).parent
 _SCRIPTS = {"viewer": ("geometry", "words", "drawing", "texts", "panes", "main")}
 """JavaScript of a component that has several files, in order: they share one module in the browser."""
-MODES = ("texts", "2-up", "swipe")
+MODES = ("texts", "2-up")
 RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}
 """Sides to run by the action of a notice's button."""
 

@@ -18,7 +18,6 @@ from pages.widgets.flops.address import PARAMETERS, STATE, TIME, bound, put, val
 from pages.widgets.shared import figure, plots, resources, table
 from pages.widgets.shared.labels import colour, stage_name
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.shown_runs import shown
 from pages.widgets.shared.table import Column
 
 COLUMNS_AT_ONCE = 30
@@ -70,8 +69,8 @@ class _AllRuns:
     """Those with a lower bound."""
     exact: str
     """How exact the arithmetic of all runs is."""
-    notes: str
-    """Runs without FLOPs, or without a bound, with the reasons."""
+    notes: dict[str, str]
+    """How many runs are without FLOPs, or without a bound, and why."""
     stages: list[str]
     cells: dict[tuple[str, str, str], dict[str, Any]]
     """Rows by stage, run and backend."""
@@ -79,8 +78,7 @@ class _AllRuns:
 
 def draw(history: History) -> None:
     """The sentence, the map and the chosen run."""
-    there = frozenset(shown(history))
-    found = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
+    found = resources.held("flop gaps", history.state, None, lambda: _asked(history))
     STATE.settle("run", {run for run, _ in found.names})
     # The run and backend of the link, else the newest with a lower bound, else the newest.
     fitting = [each for each in found.names if each[0] == value("run") and value("backend") in ("", each[1])]
@@ -94,16 +92,15 @@ def draw(history: History) -> None:
     lost = f"{lost_sentence(stages)} " if len(stages) else ""
     st.markdown(f"**{plain(lost + found.exact)}**")
     if found.notes:
-        st.caption(plain(found.notes))
+        st.caption(f"{', '.join(found.notes)}.", help=plain(" ".join(found.notes.values())))
     if chosen:
         _map(found, chosen)
         _run(history, stages, found.names[chosen], chosen[0])
 
 
-def _asked(history: History, there: frozenset[str]) -> _AllRuns:
+def _asked(history: History) -> _AllRuns:
     rows, sql = history.query("gap_stages")
     missing, _ = history.query("gap_missing")
-    rows = rows[rows["run_id"].isin(there)]
     rows = rows.sort_values("created", ascending=False, kind="stable")
     known = rows[rows["lower_bound_ms"].notna()]
     bounded = frozenset(zip(known["run_id"], known["backend"], strict=True))
@@ -114,22 +111,23 @@ def _asked(history: History, there: frozenset[str]) -> _AllRuns:
             (row.git_commit or "")[:7], f"{row.created:%Y-%m-%d %H:%M}", short(str(row.shape or ""), 40),
         ))) for row in firsts.itertuples()
     }  # fmt: skip
-    notes = []
+    notes = {}
     if len(missing):
         counts = missing["reason"].value_counts()
-        reasons = ", ".join(f"{why} ({count})" if len(counts) > 1 else why for why, count in counts.items())
-        way_out = "; dsocr history count RUN counts them" if "recorded without FLOPs" in counts else ""
-        notes.append(f"{plural(len(missing), 'run')} without FLOPs: {reasons}{way_out}.")
-    if len(bounded) < len(names):
+        way_out = " `dsocr history count RUN` counts them." if "recorded without FLOPs" in counts else ""
+        notes[f"{plural(len(missing), 'run')} without FLOPs"] = f"No FLOPs: {_counted(counts)}.{way_out}"
+    if without := len(names) - len(bounded):
         why = firsts.loc[[side not in bounded for side in names], "no_bound"].value_counts()
-        notes.append(
-            f"Without a lower bound: {', '.join(f'{each} ({count})' for each, count in why.items())}."
-        )
+        notes[f"{without:,} without a lower bound"] = f"No bound: {_counted(why)}."
     there_are = list(dict.fromkeys(rows["stage"]))
     order = [stage.value for stage in computed_stages() if stage.value in there_are]
     order += [stage for stage in there_are if stage not in order]
     cells = {(row["stage"], row["run_id"], row["backend"]): row for row in rows.to_dict("records")}
-    return _AllRuns(rows, sql, names, bounded, exact_sentence(rows), " ".join(notes), order, cells)
+    return _AllRuns(rows, sql, names, bounded, exact_sentence(rows), notes, order, cells)
+
+
+def _counted(reasons: pd.Series) -> str:
+    return ", ".join(f"{why} ({count})" for why, count in reasons.items())
 
 
 # --- the map ----------------------------------------------------------------------------------------------
@@ -251,9 +249,7 @@ def _roofline(stages: pd.DataFrame) -> None:
         return
     peak, bandwidth = float(known["peak_flops_per_s"].iloc[0]), float(known["bandwidth"].iloc[0])
     names = [row_name(stage).removeprefix("prefill › ") for stage in known["stage"]]
-    points = known.assign(
-        group=names, flops_per_s=known["peak_share"] * peak, symbol="circle", size=14, edge=1, words=names
-    )
+    points = known.assign(group=names, flops_per_s=known["peak_share"] * peak, size=14, words=names)
     marks = {
         name: {"color": colour(stage), "symbol": "circle"}
         for name, stage in zip(names, known["stage"], strict=True)

@@ -1,85 +1,33 @@
-"""The first layer whose output differs between A and B, and the error after it: a heat map and a table."""
+"""The first layer whose output differs between A and B, and the error after it, as a heat map."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
-import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import duration, moment, plural, significant
+from dsocr_core.base.formatting import moment, plural, significant
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
 from dsocr_core.runs.traces import other_settings, summary_of, traces_of
-from dsocr_core.settings import Settings
-from pages.widgets.shared import figure, plots, resources, table
-from pages.widgets.shared import job as jobs
+from pages.widgets.shared import plots, resources
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.runner import Traced, run_key
-from pages.widgets.shared.table import Column
-from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from dsocr_core.trace.sides import Way
-
-_STEPS, _MOST_STEPS = 8, 500
-_MOST_ROWS = 400
 _SCALE = ((0.0, "#FEE3AE"), (0.35, "#F19A3E"), (0.7, "#C8372D"), (1.0, "#6B0F1A"))
 _EQUAL, _FIRST = "rgba(128, 140, 153, 0.28)", "#0072B2"
 _LEAST = 1e-8
 """Smaller errors have this one's colour: the scale is logarithmic."""
 
 
-def draw(settings: Settings, comparison: Comparison) -> None:
-    """On Compare: a trace of the page that is shown, to the token in which its sides diverge."""
-    job: jobs.Job[Traced] | None = st.session_state.get("trace job")
-    mine = job if job is not None and job.about == run_key(settings, comparison.request) else None
-    if mine is not None and mine.running:
-        jobs.panel(mine, "trace")
-        return
-    divergence = comparison.report.first_divergence if comparison.report else None
-    steps = _STEPS if divergence is None else min(divergence.index, _MOST_STEPS)
-    if st.button(
-        "Find the first different layer", key="find first", disabled=job is not None and job.running,
-        help=f"Reads the page on both sides and records every layer of {steps} steps; minutes on a CPU.",
-    ):  # fmt: skip
-        _start(settings, comparison, steps)
-    if mine is not None:
-        jobs.show_end(mine, "nothing was recorded")
-        if mine.result is not None:
-            summary, not_recorded = mine.result
-            if not_recorded:
-                show_error(not_recorded)
-            show(summary, f"traced just now in {duration(mine.took_ms)}", "compare layers")
-            return
-    draw_recorded(comparison, "compare layers")
-
-
-def _start(settings: Settings, comparison: Comparison, steps: int) -> None:
-    request = comparison.request
-    a: Way = "fast" if settings.backend("a") == "fast" else "eager"
-    try:
-        st.session_state["trace job"] = resources.runner().begin(
-            settings,
-            lambda session: jobs.Job(
-                "trace", run_key(settings, request), lambda job: session.trace(request, a, steps, job)
-            ),
-            jobs.tab_watch(),
-        )
-    except DsocrError as error:
-        show_error(error)
-        return
-    rerun_fragment()
-
-
-def draw_recorded(comparison: Comparison, key: str) -> None:
+def draw(comparison: Comparison, key: str) -> None:
     """The newest recorded trace of a page, one under its readings' settings before all others."""
     try:
         history = resources.history()
@@ -103,7 +51,7 @@ def draw_recorded(comparison: Comparison, key: str) -> None:
 
 
 def show(summary: TraceSummary, when: str, key: str) -> None:
-    """The sentence, the heat map, and the outputs that differ one by one."""
+    """The sentence and the heat map."""
     st.markdown(f"**{plain(summary.sentence)}**")
     counts = f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
     steps = plural(summary.steps, "decode step")
@@ -122,32 +70,6 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
     for side, names in zip(SIDES, (summary.only_a, summary.only_b), strict=True):
         if names:
             st.caption(plain(f"Only in {side.upper()}, not compared: {shortened(names)}."))
-    if summary.differing:
-        figure.opened(
-            f"Outputs that differ ({summary.differing:,})", f"{key} outputs",
-            lambda: table.draw(outputs_table(summary), OUTPUTS, "", most=12),
-        )  # fmt: skip
-
-
-OUTPUTS = {
-    **{name: Column(name) for name in ("step", "output", "view")}, "differs": Column("differs", "share"),
-    "largest, ULP": Column("largest, ULP", "count"),
-    **{name: Column(name, "%.3g") for name in ("largest / std", "error / std")},
-}  # fmt: skip
-
-
-def outputs_table(summary: TraceSummary) -> pd.DataFrame:
-    """The first outputs that differ, in the order of computing."""
-    tiles = len({row.view for row in summary.tensors if row.name == "sam.out"}) > 1
-    rows: list[dict[str, Any]] = []
-    for row in [row for row in summary.tensors if row.differs][:_MOST_ROWS]:
-        vision = row.name.startswith(("sam", "clip", "pixels", "projector"))
-        view = ("tiles", "global view")[min(row.view, 1)] if tiles and vision and row.call == 0 else ""
-        figures = (row.differing_share, row.max_ulp, row.relative_to_std, row.error)
-        step = "prefill" if row.call == 0 else str(row.call)
-        rows.append(dict(zip(OUTPUTS, (step, row.name, view, *figures), strict=True)))
-    frame = pd.DataFrame(rows)
-    return frame.drop(columns="view") if len(frame) and not frame["view"].any() else frame
 
 
 # --- heat map -------------------------------------------------------------------------------------

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from html import escape
+from types import MappingProxyType
 
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.formatting import NOT_RECORDED, duration, plural
-from dsocr_core.models.family import all_stages, inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.base.formatting import NOT_RECORDED, plural
+from dsocr_core.models.family import all_stages
 from dsocr_core.reading.input_parity import input_lines
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Divergence, InputLine
 from dsocr_core.reading.records import SIDES, OcrResult
-from dsocr_core.runs.labels import in_order
+from pages.widgets.pair import layers
 from pages.widgets.pair.shown import PairView, Results, sheet_text
 from pages.widgets.pair.state import PairState
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import figure, table
-from pages.widgets.shared.labels import colour, side_label, side_letter, stage_name
+from pages.widgets.shared.labels import side_label, side_letter, stage_name
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
 
@@ -40,6 +39,10 @@ CANDIDATES = {
     "runner-up": Column("runner-up"), "runner-up logit": Column("its logit", "%.7g"),
     "margin": Column("margin", "%.4g"),
 }  # fmt: skip
+TIMES = {
+    "stage": Column("stage", stage_name, left=True, width=200), "A": Column("A", "ms"),
+    "B": Column("B", "ms"), "ratio": Column("B/A", ""),
+}  # fmt: skip
 INPUTS = {"same": Column("", width=40), **{name: Column(name) for name in ("input", "A", "B")}}
 _INPUTS_WORDS = {
     True: "All settings that affect the result are equal.",
@@ -54,18 +57,16 @@ _FEW = 12
 def draw(
     shown: PairView,
     state: PairState,
-    layers: Callable[[], None],
-    why: str = "",
+    commands: Mapping[str, str] = MappingProxyType({}),
     files: Callable[[], None] = lambda: None,
 ) -> None:
     """Draw them.
 
-    `layers` draws the trace of the page, `files` what can be taken away; `why` is the command that tries
-    other settings on A.
+    `commands` find out more, by the words over them; `files` draws what can be taken away.
     """
     drawers = {
         "Differences": lambda: _differences(shown),
-        "Cause": lambda: _cause(shown, layers, why),
+        "Cause": lambda: _cause(shown, commands),
         "Details": lambda: _details(shown, files),
     }
     figure.tabs(drawers, state)
@@ -177,7 +178,7 @@ def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataF
 # --- cause ----------------------------------------------------------------------------------------
 
 
-def _cause(shown: PairView, layers: Callable[[], None], why: str) -> None:
+def _cause(shown: PairView, commands: Mapping[str, str]) -> None:
     """What explains the differences, the settings that differ, the first layer that differs."""
     report = shown.report
     if report is None:
@@ -190,10 +191,10 @@ def _cause(shown: PairView, layers: Callable[[], None], why: str) -> None:
     if report is not None and (unequal := [line for line in report.inputs if line.unequal]):
         st.caption("Settings that differ and affect the result:")
         table.draw(input_table(unequal), INPUTS)
-    if why:
-        st.caption("Find the cause (tries up to 60 settings on A):")
-        st.code(why, language="bash", wrap_lines=True)
-    layers()
+    for words, command in commands.items():
+        st.caption(words)
+        st.code(command, language="bash", wrap_lines=True)
+    layers.draw(shown.comparison, f"{shown.prefix}layers")
 
 
 # --- details --------------------------------------------------------------------------------------
@@ -201,11 +202,11 @@ def _cause(shown: PairView, layers: Callable[[], None], why: str) -> None:
 
 def _details(shown: PairView, files: Callable[[], None]) -> None:
     """Times of each stage, what went into both models, the raw texts, what can be taken away."""
-    timed = {shown.names[side]: stage_parts(of) for side, of in shown.results.items() if of.timings}
+    times = stage_times(shown.results)
     words = "Time of each stage, one run of each side. Vision is part of prefill."
-    st.caption(words if timed else "No times of this page are recorded.")
-    if timed:
-        st.html(bars_html(timed, words))
+    st.caption(words if len(times) else "No times of this page are recorded.")
+    if len(times):
+        table.draw(times, TIMES, "–")
     if shown.report is not None:
         st.caption(f"{_INPUTS_WORDS[shown.report.input_parity]} {_MARKS}")
         table.draw(input_table(shown.report.inputs), INPUTS)
@@ -237,70 +238,17 @@ def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(INPUTS))
 
 
-# --- stages as bars from zero, in HTML that needs no library ------------------------------------------
-
-Part = tuple[str, float, bool]
-"""A stage, its milliseconds, and whether it lies inside prefill."""
+# --- times ----------------------------------------------------------------------------------------
 
 
-def stage_parts(result: OcrResult) -> list[Part]:
-    """The measured stages of a result in the order of running."""
-    spent = ((stage, result.milliseconds(stage)) for stage in all_stages())
-    return [(stage.value, ms, stage in inside_prefill()) for stage, ms in spent if ms is not None]
-
-
-def spans(parts: Iterable[Part]) -> Iterator[tuple[float, Part]]:
-    """Start of each part in ms: top-level stages follow one another, vision is at the head of prefill."""
-    clock = inner = 0.0
-    for part in parts:
-        stage, spent, inside = part
-        if stage == Stage.PREFILL:
-            inner = 0.0
-        elif not inside:
-            clock, inner = clock + inner, 0.0
-        yield (clock + inner if inside else clock), part
-        inner += spent if inside else 0.0
-        clock += 0.0 if inside else spent
-
-
-def timing_spans(results: Results) -> pd.DataFrame:
-    """One row a measured stage with where its bar begins: side, backend, stage, start_ms, ms, inside."""
-    rows = [
-        (side_letter(side), result.backend, stage, start, spent, inside)
+def stage_times(results: Results) -> pd.DataFrame:
+    """A row a measured stage in the order of running, a column a side in ms, and B over A of two."""
+    found = {
+        side_letter(side): [result.milliseconds(stage) for stage in all_stages()]
         for side, result in results.items()
-        for start, (stage, spent, inside) in spans(stage_parts(result))
-    ]
-    return pd.DataFrame(rows, columns=["side", "backend", "stage", "start_ms", "ms", "inside"])
-
-
-def bars_html(lines: Mapping[str, Sequence[Part]], words: str) -> str:
-    """A line a side over one axis; `words` say to those who do not see them what they show."""
-    drawn = {name: list(spans(parts)) for name, parts in lines.items()}
-    longest = max((at + spent for found in drawn.values() for at, (_, spent, _) in found), default=0.0) or 1.0
-    chips = "".join(
-        f"<span class='dsocr-chip'><i style='background:{colour(stage)}'></i>{_name(stage)}</span>"
-        for stage in in_order({part[0] for parts in lines.values() for part in parts})
-    )
-    rows = "".join(_row(name, found, longest) for name, found in drawn.items())
-    return (
-        f"<div class='dsocr-bars' role='img' aria-label='{escape(words, quote=True)}'>"
-        f"<div class='dsocr-bars-legend'>{chips}</div>{rows}</div>"
-    )
-
-
-def _name(stage: str) -> str:
-    return escape(stage_name(stage), quote=True)
-
-
-def _row(name: str, found: Sequence[tuple[float, Part]], longest: float) -> str:
-    # Outer bars first, so that the inner ones lie on them.
-    bars = "".join(
-        f"<i class='{'inside' if inside else 'outer'}' title='{_name(stage)}: {duration(spent)}' style='"
-        f"left:{at / longest:.3%};width:{spent / longest:.3%};background-color:{colour(stage)}'></i>"
-        for at, (stage, spent, inside) in sorted(found, key=lambda item: item[1][2])
-    )
-    whole = max((at + spent for at, (_, spent, _) in found), default=0.0)
-    return (
-        f"<div class='dsocr-bars-row'><span>{escape(name)}</span><div class='dsocr-bars-track'>{bars}"
-        f"<em style='left:{whole / longest:.3%}'>{duration(whole)}</em></div></div>"
-    )
+    }
+    times = pd.DataFrame({"stage": [stage.value for stage in all_stages()], **found})
+    times = times.dropna(subset=[*found], how="all").reset_index(drop=True)
+    if {"A", "B"} <= {*found}:
+        times["ratio"] = times["B"].astype(float) / times["A"].astype(float)
+    return times.astype(dict.fromkeys(found, float))

@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
-from dsocr_core.models.family import all_stages
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.margins import Ties
 from dsocr_core.reading.parity_records import KINDS, Verdict
-from dsocr_core.review.document import speed_words
 from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
-from dsocr_core.runs.statistics import outcome_words
 from pages.widgets.components import show_gallery
 from pages.widgets.pair.answer import first_of, outputs_of, readings_of
 from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
-from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared import resources
 from pages.widgets.shared.labels import VERDICTS, verdict_html
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.table import Column
 from pages.widgets.streamlit_mends import rerun_page
 
 if TYPE_CHECKING:
@@ -55,7 +50,6 @@ def draw(queue: Queue) -> None:
         st.markdown("These two runs share no page." if not value("show") else "No page has these chips.")
         return
     _pages(queue)
-    figure.opened("Stages and settings of both sides", "review details", lambda: _details(queue.review))
 
 
 def answer_html(queue: Queue) -> str:
@@ -149,7 +143,7 @@ def _picture(review: Review, page: PageReview) -> resources.Picture:
     return resources.encoded(crop, _CROP_SIDE, 85)
 
 
-# --- the report, and figures of all pages -----------------------------------------------------------
+# --- the report -------------------------------------------------------------------------------------
 
 
 def _report(review: Review) -> None:
@@ -168,27 +162,3 @@ def _report(review: Review) -> None:
                 name, make, f"{stem}.{end}", mime, on_click="ignore", icon=":material/download:",
                 key=f"review download {end}", width="stretch",
             )  # fmt: skip
-
-
-_STAGES = {
-    "stage": Column("stage"), "pages": Column("pages", "count"), "runs_a": Column("runs like A", "count"),
-    "runs_b": Column("like B", "count"), "median_a": Column("A median", "ms"),
-    "median_b": Column("B median", "ms"), "ratio": Column("B / A", ""), "low": Column("95 % from", ""),
-    "high": Column("to", ""), "verdict": Column("B is", outcome_words), "why": Column("why"),
-}  # fmt: skip
-
-
-def _details(review: Review) -> None:
-    st.caption(plain(f"{speed_words(review)}. Speeds are those of whole pages."))
-    if finding := Ties.of(page.report for page in review.pages).finding:
-        st.warning(plain(finding), icon=":material/rule:")
-    stages = review.stages()
-    if len(stages):
-        order = {stage.value: rank for rank, stage in enumerate(all_stages())}
-        stages = stages.sort_values("stage", key=lambda names: names.map(order), kind="stable")
-        table.draw(stages, _STAGES, "–")
-    settings = review.settings()
-    differing = settings[~settings["equal"].astype(bool)]
-    every = st.toggle(f"All {len(settings)} settings, also equal ones", key="review every setting")
-    shown = (settings if every else differing).drop(columns="equal")
-    table.draw(shown.rename(columns={"a": "A", "b": "B"}), missing="not recorded")

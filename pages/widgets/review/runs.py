@@ -14,7 +14,7 @@ from dsocr_core.runs.history import EXAMPLE, History
 from dsocr_core.runs.labels import has_value, run_labels, short
 from pages.widgets.review import address
 from pages.widgets.review.address import value
-from pages.widgets.shared import shown_runs
+from pages.widgets.shared import resources, shown_runs
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.url_state import go
 
@@ -40,15 +40,14 @@ class Runs:
 
 
 def runs_of(history: History) -> Runs:
-    """The runs that have pages; read again after a refresh only."""
-    shown = shown_runs.shown(history)
-    found: tuple[set[str], Runs] | None = st.session_state.get("review runs")
-    if found is None or found[0] is not shown:
+    """The runs that have pages."""
+
+    def made() -> Runs:
         every = history.runs()
-        every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
-        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(every))
-        found = st.session_state["review runs"] = (shown, runs)
-    return found[1]
+        every = every[every["pages"].fillna(0) > 0]
+        return Runs(run_labels(every.head(_MOST_RUNS)), _usual(every))
+
+    return resources.held("review runs", history.state, None, made)
 
 
 def _usual(runs: pd.DataFrame) -> str:
@@ -75,7 +74,7 @@ def choose(history: History, runs: Runs) -> None:
             name.upper(), options, key=f"review {name}", format_func=words.__getitem__,
             placeholder="a recorded run", on_change=_open,
         )  # fmt: skip
-    shown_runs.refresh_button(history)
+    shown_runs.watch(history)
 
 
 def _chosen() -> tuple[str, str]:

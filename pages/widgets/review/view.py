@@ -12,7 +12,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
-from dsocr_core.review.page import PageReview
 from dsocr_core.review.verdicts import (
     COMMENT_LIMIT,
     DISAGREEMENT,
@@ -21,7 +20,7 @@ from dsocr_core.review.verdicts import (
     Judgement,
     decision,
 )  # fmt: skip
-from pages.widgets.pair import layers, tabs, viewer
+from pages.widgets.pair import tabs, viewer
 from pages.widgets.pair.answer import answer, facts
 from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of, truth_of
 from pages.widgets.review import address
@@ -104,7 +103,7 @@ def draw(queue: Queue, page: PageReview) -> None:
             "ask": {"field": FIELDS["r"][0], "at": value("asked")},
         },
     )
-    tabs.draw(shown, STATE, lambda: layers.draw_recorded(comparison, "review layers"))
+    tabs.draw(shown, STATE)
 
 
 def _keys() -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import WORDS, import_paths
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
-from pages.widgets.shared import shown_runs, table
+from pages.widgets.shared import table
 from pages.widgets.shared.messages import show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
@@ -105,7 +105,7 @@ def dialog(history: History) -> None:
         try:
             with st.spinner(f"Importing {plural(len(uploads), 'file')}", show_time=True):
                 st.session_state[_REPORT] = take_uploads(history, uploads, as_folder)
-            shown_runs.refresh(history)
+            history.refresh()
         except DsocrError as error:
             show_error(error)
         else:

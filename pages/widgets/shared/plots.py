@@ -79,7 +79,7 @@ def roofline(
 ) -> Figure:
     """Work a byte against speed, log-log: the roofs of a device and what stands under them.
 
-    `points_of` has group, intensity (FLOP/B), flops_per_s, words, and symbol, size, edge of each mark;
+    `points_of` has group, intensity (FLOP/B), flops_per_s, words, and the size of each mark;
     `marks` has colour and symbol of every group of the legend in order. `bandwidth` in B/s.
     """
     peak = max(each for _, each, _ in roofs)
@@ -98,15 +98,13 @@ def roofline(
     ]  # fmt: skip
     for name, mark in marks.items():
         part = shown[shown["group"] == name]
-        edges = [mark["color"] if str(symbol).endswith("-open") else EDGE for symbol in part["symbol"]]
         words = [
             f"{row.words}: {amount(row.flops_per_s, 'FLOP/s')}, {significant(row.intensity)} FLOP a byte"
             for row in part.itertuples()
         ]
         marker = {"color": mark["color"], "symbol": mark["symbol"]}
         if len(part):
-            marker |= {"symbol": part["symbol"], "size": part["size"],
-                       "line": {"width": part["edge"], "color": edges}}  # fmt: skip
+            marker |= {"size": part["size"], "line": {"width": 1, "color": EDGE}}
         # An empty trace would lose its position in the legend.
         x, y = ([*part[of]] or [None] for of in ("intensity", "flops_per_s"))
         traces.append(points(name, x, y, marker, words))

@@ -19,7 +19,6 @@ from streamlit.runtime import exists, get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import plural
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.page import documents
 from dsocr_core.settings import Settings, history_location
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _VIEW_SIDE, _THUMBNAIL_SIDE = 2400, 160
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
-_SAID_EVERY = 50
-"""Pages."""
 EXAMPLES = "examples"
 """Key of the switch that hides the runs that come with the project, on every page of a tab."""
 
@@ -89,16 +86,9 @@ def review(key: str) -> Review:
     past, (run_a, run_b, backend_a, backend_b) = history(), parse_key(key)
 
     def opened() -> Review:
-        bar = st.progress(0.0, "Opening the review")
-
-        def watch(done: int, total: int) -> None:
-            if done % _SAID_EVERY == 0:  # also when Stop, or leaving the page, may end it
-                bar.progress(done / total, f"Opening the review: {done:,} of {plural(total, 'page')}")
-
-        try:
-            return open_review(past, run_a, run_b, backend_a, backend_b, watch=watch)
-        finally:
-            bar.empty()
+        # No element: the page drawn anew would lack it, and what is below would move.
+        with st.spinner("Opening the review", show_time=True):
+            return open_review(past, run_a, run_b, backend_a, backend_b)
 
     return held("review", (past, past.version(run_a), past.version(run_b or run_a)), key, opened, most=4)
 

@@ -1,4 +1,4 @@
-"""Pages read and traced on threads: the sessions that all browser tabs share, and the results there are.
+"""Pages read on threads: the sessions that all browser tabs share, and the results there are.
 
 No Streamlit here.
 """
@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.threads import wait_politely
@@ -22,22 +22,15 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, Observer, OcrRequest, Side
-from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.record import save_comparison
 from dsocr_core.settings import Settings
 from pages.widgets.shared.job import J, Job
 from pages.widgets.shared.labels import side_label
 
-if TYPE_CHECKING:
-    from dsocr_core.trace.sides import Way
-
 log = logging.getLogger(__name__)
 _MOST_SESSIONS, _MOST_COMPARISONS = 2, 32
 _TAIL_CHARACTERS = 600
-
-Traced = tuple[TraceSummary, str]
-"""Summary that was found, and why the history does not have it, or nothing."""
 
 
 class AppSession(Session):
@@ -57,30 +50,6 @@ class AppSession(Session):
             log.warning("the run was not recorded: %s", error)
             return f"This run was not recorded: {error}"
         return ""
-
-    def trace(self, request: OcrRequest, a: Way, steps: int, job: Job[Traced]) -> Traced:
-        """Trace a page on A and the published code. Raises DsocrError or Cancelled."""
-        from dsocr_core.backends.on_device import PublishedBackend
-        from dsocr_core.trace.recorder import record_trace
-        from dsocr_core.trace.run import TracePlan, trace_page
-
-        def progress(side: str, call: int, calls: int) -> None:
-            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
-            job.say(f"{side}: {step}", ({"A": 0, "B": 1}.get(side[:1], 2) + call / calls) / 3)
-
-        plan = TracePlan(a, "vendor", steps)
-        with self._uses.use(job.cancel):
-            # The worker of the published code stays warm for the next run.
-            reference = None if self.settings.names_backend("b") else self.side("b")
-            vendor = reference if isinstance(reference, PublishedBackend) else None
-            summary = trace_page(self.settings, request, plan, progress, job.token, job.wait_for, vendor)
-        try:
-            if self.settings.history:
-                record_trace(self.settings, request, plan, summary)
-        except DsocrError as error:  # what was found is worth more than its record
-            log.warning("the trace was not recorded: %s", error)
-            return summary, f"This trace was not recorded: {error}"
-        return summary, ""
 
 
 # --- a page on both sides -------------------------------------------------------------------------

@@ -181,25 +181,19 @@ _CLASSES = {
 def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
     """Kernels whose FLOPs were counted, under the device's bandwidth and the peaks of what they use.
 
-    With a column `side` marks of A are open. The tensor cores' dense bf16 peak is a line, that of float32
-    outside them a broken one.
+    The tensor cores' dense bf16 peak is a line, that of float32 outside them a broken one.
     """
-    classes, side = rows["class"].fillna(""), rows.get("side", pd.Series("", rows.index))
+    classes = rows["class"].fillna("")
     names = kernel_names(rows["kernel"].tolist())
     points = rows.assign(
         group=[f"{name} bound" for name in classes],
         intensity=rows["flops"] / rows["bytes"].clip(lower=1),
         flops_per_s=rows["flops"] / rows["duration_s"],
-        symbol=[
-            _CLASSES.get(name, ("", "circle"))[1] + "-open" * (of == "A")
-            for name, of in zip(classes, side, strict=True)
-        ],
-        edge=[2.0 if of == "A" else 0.6 for of in side],
         # The larger the mark, the larger the part of the time.
         size=8 + 40 * rows["share"].fillna(0).clip(0, 1) ** 0.5,
         words=[
-            f"{of}{': ' * bool(of)}{mark(name)}, {amount(spent, 's')}"
-            for name, of, spent in zip(names, side, rows["duration_s"], strict=True)
+            f"{mark(name)}, {amount(spent, 's')}"
+            for name, spent in zip(names, rows["duration_s"], strict=True)
         ],
     )
     marks = {

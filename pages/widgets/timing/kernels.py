@@ -12,7 +12,6 @@ from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernels import (
     CLASS_RULE,
     SHARES,
-    KernelPairs,
     by_kernel,
     device_name,
     kernel_names,
@@ -30,7 +29,6 @@ from pages.widgets.timing import charts
 from pages.widgets.timing.address import STATE, bound, put, value
 from pages.widgets.timing.sidebar import RunSelection
 
-_TABLE = "timing kernel pairs"
 _MOST, _MOST_DRAWN = 200, 400
 """Kernels of one run's sums, and under its roof: what is below takes no time."""
 _KERNELS = {
@@ -168,27 +166,7 @@ def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     rows = found.rows.head(_MOST)
     rows = rows.assign(name=kernel_names(rows["kernel"].tolist()), stage=_stage_words(rows["stage"]))
     without = [name for name in _PAIR if name in rows and rows[name].isna().all()]
-    table.draw(
-        rows.drop(columns=without), _PAIR, "–", key=_TABLE, selection_mode="single-row", on_select="rerun"
-    )
-    marked = st.session_state[_TABLE]["selection"]["rows"]
-    _pair_roof(chosen, found, rows.iloc[marked] if marked else rows, b)
-
-
-def _pair_roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str) -> None:
-    """The kernels of both under the roof of B's card where their operations were counted."""
-    sides = found.sides[found.sides["kernel"].isin({*rows["kernel"]}) & found.sides["class"].notna()]
-    if sides.empty:
-        return
-    # A's open marks are drawn last: B's would cover them.
-    sides = sides.sort_values("side", ascending=False).assign(duration_s=sides["total_s"])
-    sides["share"] = sides["duration_s"] / sides.groupby("side")["duration_s"].transform("sum")
-    counted, gpu = _counted(sides), chosen.facts[run]["gpu"]
-    device = card_named(gpu if isinstance(gpu, str) else None)
-    if device is not None and charts.roofs(counted, device):
-        of = f"{plural(len(rows), 'kernel')}: A open, B filled"
-        st.caption(f"{of}, under the roof of {device.name}; each as large as its part of the time.")
-        figure.plot(charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
+    table.draw(rows.drop(columns=without), _PAIR, "–")
 
 
 def _counted(rows: pd.DataFrame) -> pd.DataFrame:

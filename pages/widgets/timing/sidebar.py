@@ -64,12 +64,12 @@ class RunSelection:
 
 def draw(history: History) -> RunSelection:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
-    shown_runs.refresh_button(history)
-    filters, there = shown_runs.filters(STATE, history), frozenset(shown_runs.shown(history))
+    shown_runs.watch(history)
+    filters = shown_runs.filters(STATE, history)
     switches = {name: bool(value(name)) for name in _SWITCHES}
     found = resources.held(
-        "timing runs", history.state, (there, repr(filters), repr(switches)),
-        lambda: _found(history, there, filters, switches),
+        "timing runs", history.state, repr((filters, switches)),
+        lambda: _found(history, filters, switches),
     )  # fmt: skip
     for name, words in _SWITCHES.items():
         if (count := found.switched[name]) or value(name):
@@ -84,11 +84,8 @@ def draw(history: History) -> RunSelection:
     return found
 
 
-def _found(
-    history: History, there: frozenset[str], filters: dict[str, Any], switches: dict[str, bool]
-) -> RunSelection:
+def _found(history: History, filters: dict[str, Any], switches: dict[str, bool]) -> RunSelection:
     every = history.runs(trashed=None)
-    every = every[every["run_id"].isin(there)]
     passing = every[every["run_id"].isin(set(history.runs(**filters)["run_id"]))]
     about = {name: passing[name].astype(bool) for name in switches}
     hidden = pd.concat([of & (not switches[name]) for name, of in about.items()], axis=1).any(axis=1)

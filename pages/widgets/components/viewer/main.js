@@ -1,18 +1,17 @@
 // The viewer: two panes on one page with one view, one selection, one set of filters.
 
 const INSTANCES = new WeakMap();
-const MODES = ["texts", "2-up", "swipe"];
+const MODES = ["texts", "2-up"];
 
 class Viewer {
   constructor(root) {
     this.root = root;
     this.abort = new AbortController();
-    this.hidden = { labels: new Set(), states: new Set() };
+    this.hidden = new Set(); // states of boxes
     this.showLabels = true; // the names of labels beside their boxes
     this.mode = "texts";
     this.selected = null;
     this.hovered = null;
-    this.split = 0.5;
     this.names = { a: "A", b: "B" };
     this.actions = []; // what the page around the viewer has not taken yet
     this.sent = { selected: [], mode: [] }; // values on their way to Python: their echo is not news
@@ -55,15 +54,6 @@ class Viewer {
     on(this.find(".texts"), "click", (event) => {
       const row = event.target.closest(".row[data-box]");
       if (row && !getSelection().toString()) this.select(Number(row.dataset.box), true);
-    });
-    on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
-    on(this.find(".divider"), "keydown", (event) => {
-      const by = { ArrowLeft: -0.05, ArrowRight: 0.05 }[event.key];
-      if (!by) return;
-      event.stopPropagation();
-      event.preventDefault();
-      this.split = clamp(this.split + by, 0.02, 0.98);
-      this.schedule();
     });
     this.resizes = new ResizeObserver(() => this.schedule());
     for (const pane of this.panes) this.resizes.observe(pane.stage);
@@ -151,20 +141,17 @@ class Viewer {
   }
 
   fillMenus() {
-    const counted = { labels: new Map(), states: new Map() };
-    for (const pair of this.pairs) {
-      const { label } = pair.a ?? pair.b;
-      counted.states.set(pair.state, (counted.states.get(pair.state) ?? 0) + 1);
-      counted.labels.set(label, (counted.labels.get(label) ?? 0) + 1);
-    }
-    const labels = [...counted.labels].sort((a, b) => b[1] - a[1]).map(([key, count]) => ({
-      key, of: this.hidden.labels, name: shorten(key, 40), count, colour: this.colours[key] ?? "#64748b", fill: true,
-    }));
-    const states = Object.entries(STATES).filter(([key]) => counted.states.has(key)).map(([key, { name, colour, dash, under }]) => ({
-      key, of: this.hidden.states, name, count: counted.states.get(key), colour, dash: dash.length > 0, under,
+    const counts = new Map();
+    for (const { state } of this.pairs) counts.set(state, (counts.get(state) ?? 0) + 1);
+    const states = Object.entries(STATES).filter(([key]) => counts.has(key)).map(([key, state]) => ({
+      ...state, count: counts.get(key), on: !this.hidden.has(key),
+      change: (on) => {
+        this.hidden[on ? "delete" : "add"](key);
+        this.refilter();
+      },
     }));
     const names = { name: "names of labels", on: this.showLabels, change: () => this.act("labels") };
-    fillMenu(this.find(".menu"), [names, ...labels, ...states], () => this.refilter());
+    fillMenu(this.find(".sheet"), [names, ...states]);
   }
 
   refilter() {
@@ -173,7 +160,7 @@ class Viewer {
       this.items[side] = [];
       this.pairs.forEach((pair, index) => {
         const box = pair[side];
-        if (!box || this.hidden.states.has(pair.state) || this.hidden.labels.has((pair.a ?? pair.b).label)) return;
+        if (!box || this.hidden.has(pair.state)) return;
         const colour = this.colours[box.label] ?? "#64748b";
         this.items[side].push({ side, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
@@ -279,7 +266,7 @@ class Viewer {
     const acts = { f: "fit", l: "labels", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
-    else if (event.key >= "1" && event.key <= "3") this.setMode(MODES[event.key - 1]);
+    else if (event.key >= "1" && event.key <= "2") this.setMode(MODES[event.key - 1]);
     else if (acts[event.key]) this.act(acts[event.key]);
     else if (idle && arrows[event.key]) this.act(arrows[event.key]);
     else if (event.key === "Escape") {
@@ -306,7 +293,7 @@ class Viewer {
   }
 
   press(event, pane) {
-    if (event.button !== 0 || event.target.closest(".divider, .notice")) return;
+    if (event.button !== 0 || event.target.closest(".notice")) return;
     this.root.focus({ preventScroll: true });
     pane.stage.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, moved: false };
@@ -325,7 +312,7 @@ class Viewer {
 
   move(event, pane) {
     if (!this.drag) {
-      this.hover(event.target.closest(".divider, .notice") ? null : itemUnder(this, event, pane), event);
+      this.hover(event.target.closest(".notice") ? null : itemUnder(this, event, pane), event);
       return;
     }
     const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];
@@ -338,19 +325,6 @@ class Viewer {
     keepInSight(view, this.image);
     this.drag = { x: event.clientX, y: event.clientY, moved: true };
     this.schedule();
-  }
-
-  pressDivider(event) {
-    event.preventDefault();
-    const divider = event.currentTarget;
-    divider.setPointerCapture(event.pointerId);
-    const follow = (move) => {
-      const at = this.panes[0].stage.getBoundingClientRect();
-      this.split = clamp((move.clientX - at.left) / at.width, 0.02, 0.98);
-      this.schedule();
-    };
-    divider.addEventListener("pointermove", follow);
-    divider.addEventListener("lostpointercapture", () => divider.removeEventListener("pointermove", follow), { once: true });
   }
 
   hover(item, event) {
@@ -388,10 +362,6 @@ class Viewer {
     }
     refit(view, sizeOf(this.panes[0]), this.image);
     for (const pane of this.panes) if (this.mode === "2-up" || pane.side === "a") drawPane(this, pane, view);
-    const divider = this.find(".divider");
-    divider.hidden = this.mode !== "swipe";
-    divider.style.left = `${this.split * 100}%`;
-    divider.setAttribute("aria-valuenow", String(Math.round(this.split * 100)));
     this.find(".zoom").textContent = `${Math.round(view.scale * 100)} %`;
     writeHeaders(this);
     writeNotices(this);

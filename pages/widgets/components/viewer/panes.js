@@ -47,15 +47,8 @@ function itemUnder(viewer, event, pane) {
   const at = pane.stage.getBoundingClientRect();
   const view = viewOf(viewer.image);
   const [x, y] = toPage(view, sizeOf(pane), event.clientX - at.left, event.clientY - at.top);
-  const items = layersOf(viewer, pane)
-    .filter((layer) => !layer.clip || insideClip(viewer, layer.clip, event.clientX - at.left, pane))
-    .flatMap((layer) => layer.items);
+  const items = layersOf(viewer, pane).flatMap((layer) => layer.items);
   return itemAt(items, x, y, SLOP / view.scale);
-}
-
-function insideClip(viewer, side, x, pane) {
-  const edge = viewer.split * pane.stage.clientWidth;
-  return side === "left" ? x <= edge : x > edge;
 }
 
 // What a pane shows in this mode: items with the way they are drawn.
@@ -63,7 +56,6 @@ function layersOf(viewer, pane) {
   const { a, b } = viewer.items;
   if (viewer.mode === "2-up") return [{ items: viewer.items[pane.side] }];
   if (pane.side === "b") return [];
-  if (viewer.mode === "swipe") return [{ items: a, clip: "left" }, { items: b, clip: "right" }];
   // Boxes that are equal on both sides are drawn once.
   return [{ items: b.filter(({ pair }) => !pair.a || pair.shift), dotted: true }, { items: a }];
 }
@@ -86,13 +78,6 @@ function drawPane(viewer, pane, view) {
   const context = beginDrawing(pane.canvas, size);
   const late = [];
   for (const layer of layersOf(viewer, pane)) {
-    context.save();
-    if (layer.clip) {
-      const edge = viewer.split * size.width;
-      context.beginPath();
-      context.rect(layer.clip === "left" ? 0 : edge, 0, layer.clip === "left" ? edge : size.width - edge, size.height);
-      context.clip();
-    }
     for (const item of layer.items) {
       const selected = item.index === viewer.selected;
       const hovered = item.index === viewer.hovered?.index;
@@ -102,16 +87,14 @@ function drawPane(viewer, pane, view) {
     }
     for (const [item, style] of late.splice(0)) drawItem(context, view, size, item, style);
     for (const item of layer.items) drawMarks(context, view, size, viewer, item);
-    context.restore();
   }
 }
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
   if (viewer.mode === "2-up") return describe(first, viewer.names.a, viewer.sides.a);
-  const [name, note] = viewer.mode === "swipe" ? ["A | B", "drag the divider"] : ["A and B", "B dotted where it is elsewhere"];
-  first.pane.querySelector("header b").textContent = name;
-  first.pane.querySelector("header span").textContent = note;
+  first.pane.querySelector("header b").textContent = "A and B";
+  first.pane.querySelector("header span").textContent = "B dotted where it is elsewhere";
 }
 
 // Where one pane stands for both sides it has the notice of the side that has one.

@@ -1,9 +1,7 @@
 // Everything written into the page. Model text goes in by textContent only.
 
-const LETTERS = { a: "A", b: "B" };
-
 const KEYS = [
-  ["1 2 3", "texts, 2-up, swipe"],
+  ["1 2", "texts, 2-up"],
   ["f", "fit the page"],
   ["l", "names of labels on or off"],
   ["d", "next difference"],
@@ -14,31 +12,19 @@ const KEYS = [
   ["?", "this list"],
 ];
 
-function round(value, digits) {
-  return value === null || value === undefined ? "not measured" : value.toFixed(digits);
-}
-
-function coordinates(box) {
-  return `${box.x1}, ${box.y1} \u2013 ${box.x2}, ${box.y2} px`;
-}
-
-function shorten(text, limit) {
-  return text.length > limit ? text.slice(0, limit) + "\u2026" : text;
-}
-
 function stateBadge(state) {
   const badge = make("span", "badge", STATES[state].name);
   badge.style.background = STATES[state].colour;
   return badge;
 }
 
-function fillTooltip(tooltip, item) {
+function fillTooltip(tooltip, { side, box, state, pair }) {
   const head = make("div");
-  head.append(make("b", "", item.box.label), " ", stateBadge(item.state));
-  const facts = make("div", "facts", `${LETTERS[item.side]}  ${coordinates(item.box)}`);
-  if (item.pair.iou !== null) facts.append(`  IoU ${round(item.pair.iou, 3)}`);
-  const text = make("div", "text", item.box.text ? shorten(item.box.text, 240) : "no text");
-  tooltip.replaceChildren(head, facts, text);
+  head.append(make("b", "", box.label), " ", stateBadge(state));
+  const overlap = pair.iou === null ? "" : `  IoU ${pair.iou.toFixed(3)}`;
+  const facts = `${side.toUpperCase()}  ${box.x1}, ${box.y1} \u2013 ${box.x2}, ${box.y2} px${overlap}`;
+  const text = box.text.length > 240 ? `${box.text.slice(0, 240)}\u2026` : box.text || "no text";
+  tooltip.replaceChildren(head, make("div", "facts", facts), make("div", "text", text));
 }
 
 // A side's text of a block: `runs` of [words, change], or as it is.
@@ -110,28 +96,21 @@ function fillKeys(sheet, more) {
   sheet.replaceChildren(...[...KEYS, ...more].flatMap(([key, does]) => [make("kbd", "", key), make("span", "", does)]));
 }
 
-// The menu of what is shown: rows of {name, count, colour, dash, fill, under, key, of: what is hidden} or {name, on, change}.
-function fillMenu(menu, rows, onChange) {
-  const lines = rows.map(({ key, of, change, ...row }) => {
+// The menu of what is shown: rows of {name, on, change}, those of a state with {count, colour, dash, under}.
+function fillMenu(sheet, rows) {
+  sheet.replaceChildren(...rows.map(({ name, on, change, count, colour, dash, under }) => {
     const line = make("label");
-    const tick = make("input");
-    tick.type = "checkbox";
-    tick.checked = of ? !of.has(key) : row.on;
-    tick.addEventListener("change", () => {
-      if (!of) return change();
-      of[tick.checked ? "delete" : "add"](key);
-      return onChange();
-    });
-    line.append(tick, make("span", "", row.name));
-    if (of) {
+    const tick = Object.assign(make("input"), { type: "checkbox", checked: on });
+    tick.addEventListener("change", () => change(tick.checked));
+    line.append(tick);
+    if (colour) {
       const swatch = make("span", "swatch");
-      Object.assign(swatch.style, { borderColor: row.colour, borderStyle: row.dash ? "dashed" : "solid" });
-      if (row.under) swatch.style.borderWidth = "0 0 3px";
-      if (row.fill) swatch.style.background = row.colour + "40";
-      line.insertBefore(swatch, line.lastChild);
-      line.append(make("span", "count", String(row.count)));
+      Object.assign(swatch.style, { borderColor: colour, borderStyle: dash.length ? "dashed" : "solid" });
+      if (under) swatch.style.borderWidth = "0 0 3px";
+      line.append(swatch);
     }
+    line.append(make("span", "", name));
+    if (count) line.append(make("span", "count", String(count)));
     return line;
-  });
-  menu.querySelector(".sheet").replaceChildren(...lines);
+  }));
 }
