@@ -163,6 +163,6 @@ def test_a_runs_command_has_the_same_sides_and_settings(
     found = taken(line)
     assert (found[0], found[2]) == (command, ["./-rf", "$(touch x).png"])
     assert replace(found[1], a=None, b=None, backends={}) == replace(settings, a=None, b=None, backends={})
-    assert [replace(spec, name="") for spec in found[1].specs] == [
-        replace(spec, name="") for spec in settings.specs
+    assert [replace(spec, name="one") for spec in found[1].specs] == [
+        replace(spec, name="one") for spec in settings.specs
     ]
