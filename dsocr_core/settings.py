@@ -17,20 +17,16 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
     ENGINES,
+    Attention,
     BackendChoice,
     BackendSpec,
+    Dtype,
     Precision,
     Rotary,
     parse_backend,
     parse_backends,
     require,
     typed,
-)
-from dsocr_core.base.specs import (
-    Attention as Attention,
-)
-from dsocr_core.base.specs import (
-    Dtype as Dtype,
 )
 from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
@@ -99,15 +95,15 @@ class InferSettings:
     def __post_init__(self) -> None:
         _require_values(self, without=("no_repeat_ngram_size",))
         most, size, exempt = self.max_new_tokens, self.no_repeat_ngram_size, len(self.ngram_whitelist)
-        tiles, side = self.max_tiles, self.tile_size
+        tiles, side, window = self.max_tiles, self.tile_size, self.ngram_window
         tokens = most.strip().lower() == "inf" if isinstance(most, str) else most >= 1 and most is not True
         require(tokens, "infer.max_new_tokens", most, "a positive integer or inf")
         require(size is None or size >= 0, "infer.no_repeat_ngram_size", size, "0 or more")
-        require(self.ngram_window >= 0, "infer.ngram_window", self.ngram_window, "0 or more")
+        require(window >= 0, "infer.ngram_window", window, "0 or more")
         require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
         require(MIN_TILES <= tiles <= 64, "infer.max_tiles", tiles, f"{MIN_TILES} to 64")
-        sides = range(256, 1281, 64)  # pixels: a vision token covers 64 x 64
-        require(side in sides, "infer.tile_size", side, "a multiple of 64 from 256 to 1280")
+        # A vision token covers 64 x 64 pixels.
+        require(side in range(256, 1281, 64), "infer.tile_size", side, "a multiple of 64 from 256 to 1280")
 
     @property
     def token_limit(self) -> int | Unlimited:

@@ -67,16 +67,18 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
     def number(digits: str) -> int | float:
         if len(digits) <= 20 and -(2**63) <= (found := int(digits)) < 2**63:
             return found
-        if any_number:
-            return float(digits)
-        raise ValueError("a number beyond 64 bits")
+        return float(digits) if any_number else refuse("a number beyond 64 bits")
 
+    def refuse(words: str) -> NoReturn:
+        raise ValueError(words)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return data if len(data := dict(pairs)) == len(pairs) else refuse("a key appears twice")
+
+    constant = None if any_number else refuse
     try:
         data = json.loads(
-            content,
-            parse_int=number,
-            parse_constant=None if any_number else _no_constant,
-            object_pairs_hook=None if repeats else _no_repeats,
+            content, parse_int=number, parse_constant=constant, object_pairs_hook=None if repeats else once
         )
     except RecursionError as error:
         raise InvalidFile("JSON nested too deeply") from error
@@ -84,21 +86,10 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     except ValueError as error:
         raise InvalidFile(f"not valid JSON ({str(error)[:80]})") from error
-    level: list[Any] = [[data]]
+    level: list[Any] = [data]
     for _ in range(DEPTH_LIMIT + 1):
-        children = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [item for each in children for item in each if isinstance(item, (dict, list))]
+        level = [each for each in level if isinstance(each, (dict, list))]
         if not level:
             return data
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
     raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        raise ValueError("a key appears twice")
-    return data

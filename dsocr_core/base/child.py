@@ -10,16 +10,15 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_of
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
 TAIL_BYTES, _PIPE_BYTES = 16 * 1024, 64 * 1024
 _LEAVING_S = 5.0
-_ROOT = Path(__file__).parents[2]
 
 
 class ChildGone(Exception):
@@ -28,10 +27,10 @@ class ChildGone(Exception):
 
 def module_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment, else this process's, in which the project's modules are found from any folder."""
-    given = os.environ if environment is None else environment
-    path = os.pathsep.join(filter(None, (str(_ROOT), given.get("PYTHONPATH"))))
-    # Python would search the current folder first, which may hold a stranger's `json.py`.
-    return {**given, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    own = os.environ if environment is None else environment
+    path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), own.get("PYTHONPATH"))))
+    # Python would search the current folder first, which may hold another `json.py`.
+    return {**own, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 class Child:
@@ -59,6 +58,8 @@ class Child:
         self._sending, self._taking, self._killed = threading.Lock(), threading.Lock(), False
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._tail = bytearray()
+        if self._process.stderr is not None:
+            os.set_blocking(self._process.stderr.fileno(), False)
         self._threads = [
             threading.Thread(target=read, args=(stream,), daemon=True)
             for read, stream in ((self._drain, self._process.stderr), (self._hear, self._process.stdout))
@@ -169,23 +170,17 @@ class Child:
         self._lines.put(None)
 
     def _drain(self, stream: IO[bytes]) -> None:
-        while self._take(stream, None):
-            pass
-        with self._taking:
-            stream.close()
+        there = select.poll()
+        there.register(stream, select.POLLIN)
+        while self._take(stream):
+            there.poll()
 
-    def _take(self, stream: IO[bytes], wait_ms: int | None = 0) -> bool:
-        """Read what is in the pipe, which may be waited for; False at its end."""
-        with self._taking:
-            if stream.closed:
+    def _take(self, stream: IO[bytes]) -> bool:
+        """Read what is in the pipe; False at its end."""
+        with self._taking, contextlib.suppress(BlockingIOError):
+            if stream.closed or not (chunk := os.read(stream.fileno(), _PIPE_BYTES)):
+                stream.close()
                 return False
-            there = select.poll()
-            there.register(stream, select.POLLIN)
-        there.poll(wait_ms)  # without the lock: another thread may read it
-        with self._taking:
-            if stream.closed or not there.poll(0):
-                return not stream.closed
-            chunk = os.read(stream.fileno(), _PIPE_BYTES)
             self._tail += chunk
             del self._tail[:-TAIL_BYTES]
-            return bool(chunk)
+        return True

@@ -1,7 +1,7 @@
 """Differences between systems: memory that processes share, and limits of a process.
 
-Linux has all of it. macOS has no sealed memory, no /proc and no limit on memory: there pixels are copied, and
-`unbounded` names what has no limit. Windows has none of it; WSL does.
+Linux has all of it. macOS has no /proc and no limit on memory: `unbounded` names what has no limit there.
+Windows has none of it; WSL does.
 """
 
 from __future__ import annotations
@@ -32,39 +32,26 @@ class SharedMemory:
     """Memory of a fixed size, for another process to write and this one to read."""
 
     def __init__(self, size: int) -> None:
-        self.size, self._mapped = size, None
-        sealed = hasattr(os, "memfd_create")
-        if sealed:
-            self.descriptor = os.memfd_create("dsocr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.size = size
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("dsocr")
         else:
             with tempfile.TemporaryFile() as file:
                 self.descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
-        if sealed:
-            import fcntl
 
-            # What shrinks ends a process that has it mapped.
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            self._mapped = mmap.mmap(self.descriptor, size)
-
-    def first(self, count: int) -> mmap.mmap | bytes:
-        """Contents of the first bytes, at least: a copy where the size cannot be sealed.
-
-        Raises ValueError for memory that is shorter.
-        """
-        content = self._mapped or os.pread(self.descriptor, count, 0)
+    def first(self, count: int) -> bytes:
+        """A copy of the first bytes, whatever becomes of them. Raises ValueError where there are fewer."""
+        content = os.pread(self.descriptor, count, 0)
         if len(content) < count:
             raise ValueError("fewer bytes")
         return content
 
     def give_back(self, beyond: int) -> None:
         """Give what lies beyond that many bytes back to the system; it reads as zeros then."""
-        if self._mapped is None:
-            os.ftruncate(self.descriptor, beyond)
-            os.ftruncate(self.descriptor, self.size)
-        elif self.size > (beyond := -(-beyond // mmap.PAGESIZE) * mmap.PAGESIZE):
-            self._mapped.madvise(mmap.MADV_REMOVE, beyond, self.size - beyond)
+        os.ftruncate(self.descriptor, beyond)
+        os.ftruncate(self.descriptor, self.size)
 
 
 def memory_of(process: int | str = "self") -> tuple[int, int] | None:
@@ -85,14 +72,15 @@ def memory_limit(more: int) -> Iterator[None]:
     import resource
 
     before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
+    if used is None:
+        yield
+        return
+    with suppress(OSError, ValueError):  # a system that has the limit's name alone
+        _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
     try:
-        if used is not None:
-            with suppress(OSError, ValueError):  # a system that has the limit's name alone
-                _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
         yield
     finally:
-        if used is not None:
-            resource.setrlimit(resource.RLIMIT_AS, before)
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def limit_cpu(seconds: int) -> None:

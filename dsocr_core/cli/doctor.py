@@ -16,10 +16,11 @@ from rich.text import Text
 from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
+from dsocr_core.base.specs import Dtype
 from dsocr_core.base.system import unbounded
 from dsocr_core.cli.frames import print_answer
 from dsocr_core.models.family import load_config
-from dsocr_core.settings import Dtype, Settings, history_location
+from dsocr_core.settings import Settings, history_location
 
 State = Literal["ok", "missing", "optional"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}

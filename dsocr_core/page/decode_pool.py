@@ -147,7 +147,7 @@ class _Worker:
         return answer
 
     def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
-        """A copy of the page in the shared memory. Raises Unreadable."""
+        """The page, copied out of the shared memory. Raises Unreadable."""
         try:
             width, height, notice, turned = answer["page"]
             if type(width) is not int or type(height) is not int or min(width, height) < 1:
@@ -159,7 +159,7 @@ class _Worker:
             memory, said = self.memory.first(self.used), NOTICES[notice]
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        return DecodedPage(_RGB._new(mapped(memory, (width, height)).copy()), said, turned is True)
+        return DecodedPage(_RGB._new(mapped(memory, (width, height))), said, turned is True)
 
 
 def _why_it_ended(code: int | None) -> str:

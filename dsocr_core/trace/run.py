@@ -12,6 +12,7 @@ import torch
 from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
+from dsocr_core.base.specs import Attention
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
@@ -24,7 +25,7 @@ from dsocr_core.read.session import Session
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.result_cache import ResultCache
-from dsocr_core.settings import Attention, Settings
+from dsocr_core.settings import Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
 from dsocr_core.trace.names import in_vision, taps_of

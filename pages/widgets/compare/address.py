@@ -8,9 +8,10 @@ from typing import Any, get_args
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs import Attention, Dtype
 from dsocr_core.models.family import MODELS
 from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Attention, Dtype, Settings
+from dsocr_core.settings import Settings
 from pages.widgets.compare import backends
 from pages.widgets.pair.state import PAIR_PARAMETERS, PairState
 from pages.widgets.shared import resources
