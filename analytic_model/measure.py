@@ -24,7 +24,7 @@ from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.flop_counter import EVERYTHING, Flops, count_flops
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
-from dsocr_core.models.weights import build, empty_model, random_model
+from dsocr_core.models.weights import empty_model, random_model
 
 META = torch.device("meta")
 
@@ -136,7 +136,7 @@ class Meter:
 def count_parameters(config: ModelConfig) -> dict[str, int]:
     """Parameters of the core's modules, counted on the meta device; keys as `predict.parameters`."""
     with META:
-        model = build(config)
+        model = OcrModel(config)
     parts: dict[str, Iterable[Tensor]] = {
         **{name: [*part.parameters()] for name, part in model.named_children() if name != "decoder"},
         **({"image_newline": [model.image_newline]} if model.family.newline else {}),

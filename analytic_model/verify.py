@@ -29,8 +29,9 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages, load_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.resolution import TILE_SIZE
-from dsocr_core.models.weights import INDEX_NAME, CheckpointError, build, published_parameters
+from dsocr_core.models.weights import INDEX_NAME, CheckpointError, published_parameters
 from dsocr_core.page.tiling import Grid
 
 CONFIGS: dict[str, Path] = {
@@ -205,7 +206,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
     except (InvalidFile, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
     with META:
-        ours = {name for name, _ in published_parameters(build(config))}
+        ours = {name for name, _ in published_parameters(OcrModel(config))}
     yield "weight names", len(ours), len(names)
     yield "names in common", len(ours), len(ours & names)
     if size is not None:

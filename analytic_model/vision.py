@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from analytic_model import ops
 from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, Qwen2Config, SamConfig
-from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
-from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
 from dsocr_core.models.resolution import tokens_per_side
 from dsocr_core.models.stages import Stage
 
@@ -23,49 +22,33 @@ IMAGE_CHANNELS = 3
 
 def costs(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, ...]:
     """The vision stages of a model in their order, and fusion."""
-    tower, joined = _tower(config, workload, policy)
-    _, second = config.sam.downsample_channels
-    sam = _over_views(
-        Stage.SAM, workload, policy, partial(_sam_pass, config.sam, policy),
-        lambda side: IMAGE_CHANNELS * side * side + tokens_per_side(side) ** 2 * second,
+    projector, channels = config.projector, config.sam.downsample_channels[1]
+
+    def stage(name: Stage, run: Callable[..., None], sizes: Any, boundary: Callable[[int], int]) -> StageCost:
+        """A stage over all views; `boundary` are numbers in and out of a view of so many vision tokens."""
+        tally, elements = Tally(name), 0
+        for index, (views, side) in enumerate(workload.view_groups):
+            tally.holds_weights = index == 0
+            run(sizes, policy, tally, views * workload.batch, side)
+            pixels = IMAGE_CHANNELS * side * side if name == Stage.SAM else 0
+            elements += views * workload.batch * (pixels + boundary(tokens_per_side(side) ** 2))
+        return StageCost(name, tuple(tally.operators), elements * policy.element_bytes)
+
+    if (encoder := config.encoder) is not None:
+        tower = stage(Stage.ENCODER, _encoder_pass, encoder, lambda tokens: 2 * tokens * encoder.width)
+    else:
+        clip = config.clip
+        assert clip is not None
+        tower = stage(Stage.CLIP, _clip_pass, clip, lambda tokens: (2 * tokens + 1) * clip.width)
+    return (
+        stage(Stage.SAM, _sam_pass, config.sam, lambda tokens: tokens * channels),
+        tower,
+        stage(
+            Stage.PROJECTOR, partial(_projector_pass, config.clip is not None), projector,
+            lambda tokens: tokens * (projector.input_dim + projector.output_dim),
+        ),
+        _fusion(config, workload, policy),
     )  # fmt: skip
-    projector = config.projector
-    projected = _over_views(
-        Stage.PROJECTOR, workload, policy, partial(_projector_pass, projector, policy, joined),
-        lambda side: tokens_per_side(side) ** 2 * (projector.input_dim + projector.output_dim),
-    )  # fmt: skip
-    return sam, tower, projected, _fusion(config, workload, policy)
-
-
-def _tower(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, bool]:
-    """The stage behind SAM: CLIP, whose features are joined with SAM's, or an encoder over SAM's."""
-    if isinstance(config, DeepseekOcr2Config):
-        encoder, stage = config.encoder, Stage.ENCODER
-        run = partial(_encoder_pass, encoder, policy)
-        return _over_views(
-            stage, workload, policy, run, lambda side: 2 * tokens_per_side(side) ** 2 * encoder.width
-        ), False
-    assert isinstance(config, DeepseekOcrConfig)
-    clip, run = config.clip, partial(_clip_pass, config.clip, policy)
-    return _over_views(
-        Stage.CLIP, workload, policy, run, lambda side: (2 * tokens_per_side(side) ** 2 + 1) * clip.width
-    ), True
-
-
-def _over_views(
-    stage: Stage,
-    workload: Workload,
-    policy: Policy,
-    run: Callable[[Tally, int, int], None],
-    boundary: Callable[[int], int],
-) -> StageCost:
-    """A stage over all views: `run` one pass of (views, side); `boundary` has a view's inputs and outputs."""
-    tally, elements = Tally(stage), 0
-    for index, (views, side) in enumerate(workload.view_groups):
-        tally.holds_weights = index == 0
-        run(tally, views * workload.batch, side)
-        elements += views * workload.batch * boundary(side)
-    return StageCost(stage, tuple(tally.operators), elements * policy.element_bytes)
 
 
 def _sam_pass(config: SamConfig, policy: Policy, tally: Tally, views: int, side: int) -> None:
@@ -205,7 +188,7 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
 
 
 def _projector_pass(
-    config: ProjectorConfig, policy: Policy, joined: bool, tally: Tally, views: int, side: int
+    joined: bool, config: ProjectorConfig, policy: Policy, tally: Tally, views: int, side: int
 ) -> None:
     """Features -> vision tokens of the decoder's width; `joined` of two encoders first."""
     size, rows = policy.element_bytes, views * tokens_per_side(side) ** 2

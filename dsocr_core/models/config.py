@@ -6,16 +6,12 @@ reads them all, so one code path runs the published, the embedded and the test c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
-
-_MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
-_MOST_ELSE = 2**24
-"""Sizes that no model exceeds."""
 
 QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
 """Way out for a checkpoint with quantised weights."""
@@ -29,6 +25,15 @@ COMPUTED: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """Values that our engines and FLOPs compute, of fields that change the decoder's arithmetic. A field that is
 null or left out has the first."""
+_SIZES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok", "n_shared_experts",
+    "first_k_dense_replace",
+)  # fmt: skip
+_FROM_0 = ("first_k_dense_replace", "bos_token_id", "eos_token_id")
+_MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
+_MOST_ELSE = 2**24
+"""Sizes that no model exceeds."""
 
 
 class ConfigError(DsocrError):
@@ -142,42 +147,27 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes that all models have; each has its second encoder beside them."""
+    """Sizes of a model, which has one of the two second encoders."""
 
     sam: SamConfig
     projector: ProjectorConfig
     decoder: DecoderConfig
-
-    family: ClassVar[str]
+    clip: ClipConfig | None = None
+    encoder: Qwen2Config | None = None
+    family: str = "deepseek_ocr"
     """Its row of `models.family`."""
-
-
-_DECODER_SIZES = {
-    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "layers": "num_hidden_layers",
-    "heads": "num_attention_heads", "intermediate_size": "intermediate_size",
-    "moe_intermediate_size": "moe_intermediate_size", "routed_experts": "n_routed_experts",
-    "experts_per_token": "num_experts_per_tok", "shared_experts": "n_shared_experts",
-    "first_dense_layers": "first_k_dense_replace", "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-}  # fmt: skip
-_FROM_0 = ("first_k_dense_replace", "bos_token_id", "eos_token_id")
 
 
 def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:
     """The sizes that all models have. Raises ConfigError for what no model here computes."""
     vision, projector = root.section("vision_config"), root.section("projector_config")
     tower, kind = vision.section("width").section("sam_vit_b"), projector.data.get("projector_type", "linear")
-    sam = SamConfig(
-        width=tower.integer("width"),
-        layers=tower.integer("layers"),
-        heads=tower.integer("heads"),
-        global_attn_indexes=tower.integers("global_attn_indexes"),
-        downsample_channels=tower.pair("downsample_channels"),
-        image_size=vision.integer("image_size"),
-    )
-    found = ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed"))
-    decoder = _decoder_config(root)
-    root.check(
+    wide, channels = tower.integers("global_attn_indexes"), tower.integers("downsample_channels")
+    tower.check("downsample_channels", len(channels) == 2 and min(channels) > 0, "expected two sizes")
+    sizes: list[Any] = [*tower.sizes("width", "layers", "heads"), wide, channels, vision.size("image_size")]
+    sam = SamConfig(*sizes)
+    found, decoder = ProjectorConfig(*projector.sizes("input_dim", "n_embed")), _decoder_config(root)
+    root.hold(
         (sam.width % sam.heads == 0, "sam_vit_b.width is not a multiple of heads"),
         (sam.image_size % (sam.patch_size * DOWNSAMPLE_RATIO) == 0, "vision_config.image_size is not n x 64"),
         (kind == "linear", f"projector_config.projector_type is '{kind!s:.40}'; only linear is supported"),
@@ -188,30 +178,23 @@ def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConf
 
 def _decoder_config(root: Section) -> DecoderConfig:
     # The file holds the decoder's fields twice; the published code reads the top level.
-    nested = root.data.get("language_config")
+    nested = [] if root.data.get("language_config") is None else [root.section("language_config")]
     decoder = root if "hidden_size" in root.data else root.section("language_config")
-    for part in (root, decoder, *([] if nested is None else [root.section("language_config")])):
+    for part in (root, *nested):
         _check_arithmetic(part)
-    limited = decoder.data.get("max_position_embeddings") is not None
-    sizes: dict[str, Any] = {
-        ours: decoder.integer(name, int(name not in _FROM_0)) for ours, name in _DECODER_SIZES.items()
-    }
-    found = DecoderConfig(
-        **sizes,
-        max_positions=decoder.integer("max_position_embeddings") if limited else None,
-        rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
-        rope_theta=decoder.number("rope_theta", 10000.0),
-        routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
-    )
-    head, pairs = (
-        decoder.data.get("head_dim") or found.head_dim,
-        decoder.data.get("num_key_value_heads", found.heads),
-    )
-    root.check(
+    limit = "max_position_embeddings"
+    sizes: list[Any] = [
+        *decoder.sizes(*_SIZES), None if decoder.data.get(limit) is None else decoder.size(limit),
+        *decoder.sizes("bos_token_id", "eos_token_id"), decoder.number("rms_norm_eps", 1e-6),
+        decoder.number("rope_theta", 10000.0), decoder.number("routed_scaling_factor", 1.0),
+    ]  # fmt: skip
+    found = DecoderConfig(*sizes)
+    head, heads = decoder.data.get("head_dim") or found.head_dim, decoder.data.get("num_key_value_heads")
+    root.hold(
         (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
         (head == found.head_dim, f"head_dim is {head!r:.40}; only hidden_size / num_attention_heads is read"),
         (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
-        (pairs == found.heads, "num_key_value_heads differs from num_attention_heads; not supported"),
+        (heads in (None, found.heads), "num_key_value_heads differs from num_attention_heads; not supported"),
     )
     return found
 
@@ -221,19 +204,17 @@ def _check_arithmetic(part: Section) -> None:
     for name, values in COMPUTED.items():
         value = part.data.get(name)
         windowless = name in WINDOW_FIELDS and part.data.get("use_sliding_window") is False
-        if value is not None and value not in values and not windowless:
-            raise ConfigError(f"{part.named(name)} is {value!r:.40}; only {values[0]!r} is supported")
+        computed = value is None or value in values or windowless
+        part.check(name, computed, f"only {values[0]!r} is supported")
     for name in ("rope_scaling", "rope_parameters"):
         rope = part.data.get(name) or {}
         theta = part.data.get("rope_theta", 10000.0)
         kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else rope
-        if kind != "default" or (rope and rope.get("rope_theta", theta) != theta):
-            raise ConfigError(
-                f"{part.named(name)} is {rope!r:.60}; only plain rotary positions are supported"
-            )
+        plain = kind == "default" and (not rope or rope.get("rope_theta", theta) == theta)
+        part.check(name, plain, "only plain rotary positions are supported")
     if (quantised := part.data.get("quantization_config")) is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-        part.check((False, f"quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"))
+        part.hold((False, f"quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"))
 
 
 class Section:
@@ -244,45 +225,43 @@ class Section:
             raise ConfigError(f"{source}: {path or 'the file'} is not a JSON object")
         self.data, self.source, self.path = data, source, path
 
-    def named(self, name: str) -> str:
-        """A field with its file, for an error."""
-        return f"{self.source}: " + f"{self.path}.{name}".lstrip(".")
-
-    def check(self, *rules: tuple[bool, str]) -> None:
+    def hold(self, *rules: tuple[bool, str]) -> None:
         """Raise ConfigError with the first rule that does not hold."""
         if problem := next((problem for holds, problem in rules if not holds), None):
             raise ConfigError(f"{self.source}: {problem}")
 
-    def _value(self, name: str) -> Any:
-        if name not in self.data:
-            raise ConfigError(f"{self.named(name)} is missing; is this a DeepSeek-OCR checkpoint?")
-        return self.data[name]
+    def check(self, name: str, good: bool, wanted: str) -> None:
+        """Raise ConfigError that names a field and its value, unless that is good."""
+        self.hold((good, f"{self._dotted(name)} is {self.data.get(name)!r:.60}; {wanted}"))
 
     def section(self, name: str) -> Section:
-        return Section(self._value(name), self.source, f"{self.path}.{name}".lstrip("."))
+        return Section(self._value(name), self.source, self._dotted(name))
 
-    def integer(self, name: str, minimum: int = 1) -> int:
-        value, most = self._value(name), _MOST.get(name, _MOST_ELSE)
-        if type(value) is not int or not minimum <= value <= most:
-            raise ConfigError(
-                f"{self.named(name)} is {value!r:.60}; expected an integer from {minimum} to {most:,}"
-            )
-        return value
+    def sizes(self, *names: str) -> Iterator[int]:
+        return map(self.size, names)
+
+    def size(self, name: str) -> int:
+        value, least, most = self._value(name), int(name not in _FROM_0), _MOST.get(name, _MOST_ELSE)
+        good = type(value) is int and least <= value <= most
+        self.check(name, good, f"expected an integer from {least} to {most:,}")
+        return int(value)
 
     def number(self, name: str, default: float) -> float:
         value = self.data.get(name, default)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            raise ConfigError(f"{self.named(name)} is {value!r:.60}; expected a positive number")
+        good = type(value) in (int, float) and 0 < value < float("inf")
+        self.check(name, good, "expected a positive number")
         return float(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
         value = self._value(name)
-        if not isinstance(value, list) or not all(type(x) is int and 0 <= x <= _MOST_ELSE for x in value):
-            raise ConfigError(f"{self.named(name)} is {value!r:.60}; expected a list of integers")
+        good = isinstance(value, list) and all(type(x) is int and 0 <= x <= _MOST_ELSE for x in value)
+        self.check(name, good, "expected a list of integers")
         return tuple(value)
 
-    def pair(self, name: str) -> tuple[int, int]:
-        values = self.integers(name)
-        if len(values) != 2 or min(values) < 1:
-            raise ConfigError(f"{self.named(name)} is {values!r:.60}; expected two sizes")
-        return values[0], values[1]
+    def _value(self, name: str) -> Any:
+        missing = f"{self._dotted(name)} is missing; is this a DeepSeek-OCR checkpoint?"
+        self.hold((name in self.data, missing))
+        return self.data[name]
+
+    def _dotted(self, name: str) -> str:
+        return f"{self.path}.{name}".lstrip(".")

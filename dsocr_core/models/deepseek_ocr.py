@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
 from dsocr_core.models.config import ClipConfig, ModelConfig, Section, shared_sizes
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, by_name
 from dsocr_core.models.spec import (
@@ -21,39 +18,18 @@ from dsocr_core.models.spec import (
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
 
-if TYPE_CHECKING:
-    from dsocr_core.models.ocr_model import OcrModel
 
-
-@dataclass(frozen=True)
-class DeepseekOcrConfig(ModelConfig):
-    """Sizes with CLIP's."""
-
-    clip: ClipConfig
-    family: ClassVar[str] = "deepseek_ocr"
-
-
-def parse(root: Section) -> DeepseekOcrConfig:
+def parse(root: Section) -> ModelConfig:
     """The sizes of a config.json. Raises ConfigError."""
     section = root.section("vision_config").section("width").section("clip-l-14-224")
-    names = ("width", "layers", "heads", "image_size", "patch_size")
-    clip = ClipConfig(*(section.integer(name) for name in names))
+    clip = ClipConfig(*section.sizes("width", "layers", "heads", "image_size", "patch_size"))
     sam, projector, decoder = shared_sizes(root)
-    root.check(
+    root.hold(
         (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
         (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
         (projector.input_dim == 2 * clip.width, "projector_config.input_dim is not twice clip's width"),
     )
-    return DeepseekOcrConfig(sam, projector, decoder, clip)
-
-
-def build(config: DeepseekOcrConfig) -> OcrModel:
-    """The modules, with torch's own weights."""
-    from dsocr_core.models.blocks.clip import Clip
-    from dsocr_core.models.blocks.projector import ClipProjector
-    from dsocr_core.models.ocr_model import OcrModel
-
-    return OcrModel(config, Clip(config.clip), ClipProjector(config.projector))
+    return ModelConfig(sam, projector, decoder, clip)
 
 
 PROMPTS = {
@@ -77,7 +53,6 @@ DEEPSEEK_OCR = ModelSpec(
     title="DeepSeek-OCR",
     architecture="DeepseekOCRForCausalLM",
     parse=parse,
-    build=build,
     prefixes=(
         ("sam.", "model.sam_model."),
         ("clip.", "model.vision_model."),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 from dsocr_core.models.config import ModelConfig, Qwen2Config, Section, shared_sizes
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, PROMPTS
@@ -23,44 +23,24 @@ from dsocr_core.models.spec import (
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import ENCODER, PROJECTOR, SAM
 
-if TYPE_CHECKING:
-    from dsocr_core.models.ocr_model import OcrModel
 
-
-@dataclass(frozen=True)
-class DeepseekOcr2Config(ModelConfig):
-    """Sizes with the encoder's."""
-
-    encoder: Qwen2Config
-    family: ClassVar[str] = "deepseek_ocr2"
-
-
-def parse(root: Section) -> DeepseekOcr2Config:
+def parse(root: Section) -> ModelConfig:
     """The sizes of a config.json. Raises ConfigError.
 
     Of the encoder the published file has the width alone, and SAM's last width in it is not the weights'.
     """
     section = root.section("vision_config").section("width").section("qwen2-0-5b")
     names = [name for name in ("layers", "heads", "kv_heads", "mlp_width") if name in section.data]
-    sizes: dict[str, Any] = {name: section.integer(name) for name in names}
-    encoder = Qwen2Config(section.integer("dim"), **sizes)
+    sizes: dict[str, Any] = {name: section.size(name) for name in names}
+    encoder = Qwen2Config(section.size("dim"), **sizes)
     sam, projector, decoder = shared_sizes(root)
     sam = replace(sam, downsample_channels=(sam.downsample_channels[0], encoder.width))
-    root.check(
+    root.hold(
         (encoder.width % (2 * encoder.heads) == 0, "qwen2-0-5b: dim / heads is not even"),
         (encoder.heads % encoder.kv_heads == 0, "qwen2-0-5b: heads is not a multiple of kv_heads"),
         (projector.input_dim == encoder.width, "projector_config.input_dim is not the encoder's dim"),
     )
-    return DeepseekOcr2Config(sam, projector, decoder, encoder)
-
-
-def build(config: DeepseekOcr2Config) -> OcrModel:
-    """The modules, with torch's own weights."""
-    from dsocr_core.models.blocks.projector import Projector
-    from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
-    from dsocr_core.models.ocr_model import OcrModel
-
-    return OcrModel(config, Qwen2Encoder(config.encoder), Projector(config.projector))
+    return ModelConfig(sam, projector, decoder, encoder=encoder, family="deepseek_ocr2")
 
 
 _OTHER_TILES = {"preset": "default-640", "interpolated_queries": True}
@@ -72,7 +52,6 @@ DEEPSEEK_OCR2 = replace(
     title="DeepSeek-OCR-2",
     architecture="DeepseekOCR2ForCausalLM",
     parse=parse,
-    build=build,
     prefixes=(
         ("sam.", "model.sam_model."),
         ("encoder.query_", "model.qwen2_model.query_"),

@@ -32,16 +32,15 @@ def device_name(device: torch.device) -> str:
 @functools.cache
 def _processor() -> str:
     """The processor's model; its architecture where the system does not say it."""
-    found = ""
+    found = None
     with suppress(OSError, subprocess.SubprocessError):
         if sys.platform == "darwin":
             command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-            found = subprocess.check_output(command, text=True, timeout=5).strip()
+            found = re.search("(.+)", subprocess.check_output(command, text=True, timeout=5))
         else:
-            lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-            named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-            found = next(named, "")
-    return found or platform.machine() or "CPU"
+            text = Path("/proc/cpuinfo").read_text(errors="replace")
+            found = re.search(r"^model name\s*: *(.+)", text, re.MULTILINE)
+    return (found and found[1].strip()) or platform.machine() or "CPU"
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,17 @@ class Gpu:
     @property
     def has_kernels(self) -> bool:
         """True where this torch has code for its generation, or code that the driver compiles for it."""
-        return any(_runs_on(arch, self.capability) for arch in self.arches)
-
-    @property
-    def is_full(self) -> bool:
-        return self.capability >= FULL
+        for arch in self.arches:
+            if (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)) is None:
+                continue
+            of = int(found[2]), int(found[3])
+            for_it = found[1] == "compute" or of[0] == self.capability[0]
+            if of == self.capability or (of < self.capability and for_it and found[4] != "a"):
+                return True
+        return False
 
     def __str__(self) -> str:
-        bf16 = "bf16 in hardware" if self.is_full else "no bf16 in hardware"
+        bf16 = "bf16 in hardware" if self.capability >= FULL else "no bf16 in hardware"
         free, total = (f"{count / 2**30:.0f}" for count in (self.free_bytes, self.total_bytes))
         return f"{self.title}, {bf16}, {free} of {total} GiB free"
 
@@ -91,22 +93,12 @@ class Gpu:
                 f"torch {torch.__version__} has no kernels for {self.title} (it has {arches}): install a "
                 "torch that has them, or give --device cpu"
             )
-        if not self.is_full:
+        if self.capability < FULL:
             return (
                 f"{self.title}, has no bf16 in hardware, and the fast engine and flash-attn need 8.0: read "
                 "with --engine eager, slowly in bfloat16, or give --dtype float32"
             )
         return ""
-
-
-def _runs_on(arch: str, capability: tuple[int, int]) -> bool:
-    found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
-    if found is None:
-        return False
-    of = int(found[2]), int(found[3])
-    if found[4] == "a":  # for that card alone
-        return of == capability
-    return of <= capability and (found[1] == "compute" or of[0] == capability[0])
 
 
 @functools.cache

@@ -7,7 +7,7 @@ name on CUDA, and nothing on the CPU. The package flash-attn is invisible everyw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -20,8 +20,11 @@ Flops = Counter[str]
 
 EVERYTHING = "Global"
 """Name of the sum over all modules."""
-FUSED_ON_CUDA = "scaled_dot_product_attention"
-_CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
+_CUDA_ATTENTION = {
+    f"_scaled_dot_product_{kernel}_attention": "scaled_dot_product_attention"
+    for kernel in ("flash", "efficient", "cudnn")
+}
+"""Names of CUDA's attention kernels, and the one that they share here."""
 
 
 @contextmanager
@@ -42,14 +45,10 @@ def count_flops(
     """The call's result, and what torch counts in it by module; a path begins with the outermost class."""
     with counting(fused) as counter:
         result = call(*arguments, **named)
-    modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
-    return result, {EVERYTHING: Counter(), **modules}
-
-
-def by_name(counts: Mapping[Any, int]) -> Flops:
-    """The counter's figures under aten's names; CUDA's attention kernels under the one they share."""
-    flops: Flops = Counter()
-    for operator, count in counts.items():
-        name = str(operator).removeprefix("aten.")
-        flops[FUSED_ON_CUDA if name in _CUDA_ATTENTION else name] += count
-    return flops
+    modules: dict[str, Flops] = {EVERYTHING: Counter()}
+    for module, counts in counter.get_flop_counts().items():
+        flops = modules.setdefault(module, Counter())
+        for operator, count in counts.items():
+            name = str(operator).removeprefix("aten.")
+            flops[_CUDA_ATTENTION.get(name, name)] += count
+    return result, modules

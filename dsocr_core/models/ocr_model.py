@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from dsocr_core.models.blocks.clip import Clip
 from dsocr_core.models.blocks.decoder import Decoder
-from dsocr_core.models.blocks.projector import Projector
+from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam
-from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.blocks.vision_tokens import ClipProjector, Projector, fuse_views
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import spec_of
 
@@ -27,15 +28,18 @@ Tokens = tuple[Tensor | None, tuple[int, int], Tensor]
 class OcrModel(nn.Module):
     """All of one checkpoint: SAM, a second encoder over its features, a projector of both, the decoder.
 
-    The second encoder's name is that of its stage: `clip` or `encoder`.
+    The second encoder's name is that of its stage: `clip` or `encoder`. Weights are torch's own.
     """
 
-    def __init__(self, config: ModelConfig, encoder: nn.Module, projector: Projector) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config, self.family = config, spec_of(config)
         self.sam = Sam(config.sam)
-        self.add_module(self.family.vision[1].name, encoder)
-        self.projector = projector
+        self.projector: Projector
+        if config.clip is not None:
+            self.clip, self.projector = Clip(config.clip), ClipProjector(config.projector)
+        elif config.encoder is not None:
+            self.encoder, self.projector = Qwen2Encoder(config.encoder), Projector(config.projector)
         if self.family.newline:
             self.image_newline = nn.Parameter(torch.empty(config.decoder.hidden_size))
         self.view_seperator = nn.Parameter(torch.empty(config.decoder.hidden_size))  # the published spelling

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import StageTaps
-
-if TYPE_CHECKING:
-    from dsocr_core.models.ocr_model import OcrModel
 
 Markup = Literal["ref", "det"]
 """Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
@@ -124,7 +121,6 @@ class ModelSpec:
     architecture: str
     """Name in config.json."""
     parse: Callable[[Section], ModelConfig]
-    build: Callable[[Any], OcrModel]
     prefixes: tuple[tuple[str, str], ...]
     """(ours, published) beginnings of the weights' names; the first that fits counts."""
     vision: tuple[VisionStage, ...]

@@ -7,29 +7,21 @@ weights are DeepSeek-OCR's: config.json alone tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
-from dsocr_core.models.config import WINDOW_FIELDS, Section
-from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
+from dsocr_core.models.config import WINDOW_FIELDS, ModelConfig, Section
+from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset, by_name
 from dsocr_core.models.spec import OF_ALL, ROLES, Decoding, Hypothesis, Published, Served, ngram_hypothesis
 
 
-@dataclass(frozen=True)
-class UnlimitedOcrConfig(DeepseekOcrConfig):
-    """DeepSeek-OCR's sizes and a window in the decoder."""
-
-    family: ClassVar[str] = "unlimited_ocr"
-
-
-def parse(root: Section) -> UnlimitedOcrConfig:
+def parse(root: Section) -> ModelConfig:
     """The sizes of a config.json. Raises ConfigError."""
     like = parse_deepseek_ocr(Section(_windowless(root.data), root.source, root.path))
     name = next((name for name in WINDOW_FIELDS if root.data.get(name)), WINDOW_FIELDS[-1])
-    decoder = replace(like.decoder, window=root.integer(name))
-    return UnlimitedOcrConfig(like.sam, like.projector, decoder, like.clip)
+    return replace(like, decoder=replace(like.decoder, window=root.size(name)), family="unlimited_ocr")
 
 
 def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,19 +36,12 @@ _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored: a number of another type means nothing without its scale."""
 _QUANTISED = (".qweight", ".qzeros", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB")
 """Ends of names that only a quantised weight has: GPTQ and AWQ, compressed-tensors, FP8, bitsandbytes."""
-_INDEX_LIMIT = 64 * 1024 * 1024
-"""Bytes."""
-_NAME_LIMIT = 255
-"""Bytes of a file's name that file systems take."""
+_INDEX_LIMIT, _NAME_LIMIT = 64 * 1024 * 1024, 255
+"""Bytes of an index, and of a file's name that file systems take."""
 
 
 class CheckpointError(DsocrError):
     """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
-
-
-def build(config: ModelConfig) -> OcrModel:
-    """The modules of a model of those sizes, with torch's own weights."""
-    return spec_of(config).build(config)
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
@@ -78,15 +71,17 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     expected = dict(published_parameters(model))
     shapes = dict(spec_of(config).buffers(config))
     shapes |= {name: tuple(tensor.shape) for name, tensor in expected.items()}
-    missing = [name for name in expected if name not in files]
-    unexpected = [name for name in files if name not in shapes]
-    misshapen: list[str] = []
+    faults: dict[str, list[str]] = {
+        "missing": [name for name in expected if name not in files],
+        "unexpected": [name for name in files if name not in shapes],
+        "misshapen": [],
+    }
     for shard in sorted(set(files.values())):
         with _opened(shard) as tensors:
             stored = set(tensors.keys())
             for name in (name for name, file in files.items() if file == shard and name in shapes):
                 if name not in stored:
-                    missing.append(name)
+                    faults["missing"].append(name)
                     continue
                 weight = tensors.get_slice(name)
                 if name in expected and weight.get_dtype() not in _READ:
@@ -95,12 +90,13 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
                         "not known; give a checkpoint in bfloat16 or float32"
                     )
                 if (shape := tuple(weight.get_shape())) != shapes[name]:
-                    misshapen.append(f"{name} is {list(shape)}, config says {list(shapes[name])}")
-                elif name in expected and not missing and not unexpected:
+                    wanted = f"{name} is {list(shape)}, config says {list(shapes[name])}"
+                    faults["misshapen"].append(wanted)
+                elif name in expected and not any(faults.values()):
                     expected[name].copy_(tensors.get_tensor(name))
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", misshapen))
+        for kind, names in faults.items()
         if names
     ]
     if problems:
@@ -165,19 +161,20 @@ def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
 def empty_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
     """The modules of a model of those sizes without memory, on the meta device."""
     with torch.device("meta"), _Unfilled():
-        return build(config).to(dtype)
+        return OcrModel(config).to(dtype)
 
 
 def _require_gpu(gpu: Gpu, needed: int) -> None:
     """Say what the GPU is. Raises CheckpointError where it cannot run anything, or the weights do not fit."""
     if not gpu.has_kernels:
         raise CheckpointError(gpu.lacks)
+    takes = f"the weights take {needed / 1e9:,.1f} GB"
     if needed > gpu.free_bytes:
         raise CheckpointError(
-            f"the weights take {needed / 1e9:,.1f} GB and {gpu.title}, has {gpu.free_bytes / 1e9:,.1f} of "
-            f"{gpu.total_bytes / 1e9:,.1f} GB free: end what else runs there, or give --device cpu"
+            f"{takes} and {gpu.title}, has {gpu.free_bytes / 1e9:,.1f} of {gpu.total_bytes / 1e9:,.1f} GB "
+            "free: end what else runs there, or give --device cpu"
         )
-    log.info("%s; the weights take %.1f GB", gpu, needed / 1e9)
+    log.info("%s; %s", gpu, takes)
     if gpu.lacks:
         log.warning("%s", gpu.lacks)
 
@@ -188,11 +185,9 @@ class _Unfilled(TorchFunctionMode):
     Random numbers for tensors without memory would import torch's compiler first.
     """
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__module__", None) == nn.init.__name__:
-            return args[0] if args else (kwargs or {})["tensor"]
+            return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from dsocr_core.models.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
-from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.models.family import load_config
 from tests.support.paths import ROOT
 
@@ -11,7 +10,7 @@ from tests.support.paths import ROOT
 @pytest.fixture(scope="session")
 def published() -> ModelConfig:
     """The published checkpoint's sizes, written out so that no file is needed."""
-    return DeepseekOcrConfig(
+    return ModelConfig(
         sam=SamConfig(768, 12, 12, (2, 5, 8, 11), (512, 1024), 1024),
         clip=ClipConfig(1024, 24, 16, 224, 14),
         projector=ProjectorConfig(2048, 1280),

@@ -11,7 +11,7 @@ from analytic_model.policy import _CHOICES, Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
-from dsocr_core.models.deepseek_ocr import PRESETS, DeepseekOcrConfig
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.stages import Stage
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True)
@@ -24,7 +24,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
     experts = draw(st.integers(1, 8))
     wide = tuple(sorted(draw(st.sets(st.integers(0, layers - 1)))))
     table = draw(st.sampled_from((512, 1024)))
-    return DeepseekOcrConfig(
+    return ModelConfig(
         sam=SamConfig(8 * draw(small), layers, 2, wide, (6, clip_width), table),
         clip=ClipConfig(clip_width, draw(small), 2, 224, 14),
         projector=ProjectorConfig(2 * clip_width, hidden),

@@ -20,7 +20,7 @@ from dsocr_core.engine.generate import Sequence, generate
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import parse_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import build, published_parameters
+from dsocr_core.models.weights import published_parameters
 from dsocr_core.page.preprocess import PreparedImage, normalised, prepare
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
@@ -53,7 +53,7 @@ def model(published: dict[str, Any]) -> Iterator[OcrModel]:
     data = json.loads((PUBLISHED / "config.json").read_text(encoding="utf-8"))
     data.update(published["config"]["changes"])
     with torch.device("meta"):
-        model = build(parse_config(data))
+        model = OcrModel(parse_config(data))
     model.to_empty(device="cpu").requires_grad_(False)
     for name, tensor in published_parameters(model):
         tensor.copy_(torch.from_numpy(seeded_weight(name, tuple(tensor.shape))))

@@ -20,7 +20,7 @@ from dsocr_core.engine.generate import Sequence, generate
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import MODELS, parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import build, published_parameters
+from dsocr_core.models.weights import published_parameters
 from dsocr_core.page.preprocess import normalised, prepare
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
@@ -74,7 +74,7 @@ def model() -> Iterator[OcrModel]:
         },
     }  # fmt: skip
     with torch.device("meta"):
-        made = build(parse_config(config))
+        made = OcrModel(parse_config(config))
     made.to_empty(device="cpu").requires_grad_(False)
     for name, tensor in published_parameters(made):
         tensor.copy_(torch.from_numpy(seeded_weight(name, tuple(tensor.shape))))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from dsocr_core.models import weights
 from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import CheckpointError, build, load_model, published_parameters, random_model
+from dsocr_core.models.weights import CheckpointError, load_model, published_parameters, random_model
 from tests.support.paths import PUBLISHED
 from tests.support.seeded_weights import seeded_weight, tiny_config, write_seeded_weights
 
@@ -118,7 +118,7 @@ def test_random_weights_are_seeded() -> None:
 
 def test_names_and_sizes_are_the_published_checkpoints() -> None:
     with torch.device("meta"):
-        weights = dict(published_parameters(build(load_config(PUBLISHED))))
+        weights = dict(published_parameters(OcrModel(load_config(PUBLISHED))))
     assert len(weights) == 2710  # names of the published index, and what they hash to in their order
     digest = hashlib.sha256("\n".join(sorted(weights)).encode()).hexdigest()
     assert digest == "c3bd0ecd3dacf3b8d6bc9a086ae866572e5653437df4ac7d4c4bb6da954331c9"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ INDEX = "trace.json"
 BUFFER_BYTES = 64 * 1024 * 1024
 """In memory before a file is written."""
 MAX_INDEX_BYTES = 64 * 1024 * 1024
+_PERIOD = 65_521
+"""Elements are weighted by their place, counted from 1 anew after this prime."""
+_CHUNK, _MASK = 2**24, (1 << 64) - 1
 
 
 class DumpError(DsocrError):
@@ -67,15 +70,13 @@ class Recorder:
 
     def wants(self, name: str) -> bool:
         """Tell whether the tap's tensor is recorded."""
-        return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
+        return not self._only or any(f"{name}.".startswith(f"{part}.") for part in self._only)
 
     def take(self, name: str, value: Tensor, layout: Layout = "as is") -> None:
         """Record a tensor; the second of its name in a call gets a number."""
         self._check()
         number = self._passes[name]
         self._passes[name] += 1
-        if not self.wants(name):
-            return
         if layout == "channels first":
             value = value.permute(0, 2, 3, 1)
         elif layout != "as is":
@@ -126,11 +127,12 @@ class Dump:
         self.about: dict[str, Any] = {}
         self._open: tuple[int, dict[str, Any]] = (-1, {})
         """The files of the call that was read last: to open one is to read the names of all its tensors."""
-        self._calls: list[dict[str, tuple[str, str]]] = []
+        self._calls: list[dict[str, str]] = []
+        """File of each key of a call."""
         for files, order in self._listed():
-            keys = {key: file for file in files for key in self._keys(file)}
-            ordered = [key for key in order if key in keys] or list(keys)
-            self._calls.append({key: (keys[key], key) for key in ordered})
+            file_of = {key: file for file in files for key in self._keys(file)}
+            ordered = [key for key in order if key in file_of] or list(file_of)
+            self._calls.append({key: file_of[key] for key in ordered})
         if not self._calls:
             raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
 
@@ -144,31 +146,27 @@ class Dump:
 
     def tensor(self, call: int, key: str) -> Tensor:
         """Mapped from its file. Raises KeyError when there is none."""
-        file, name = self._calls[call][key]
+        file = self._calls[call][key]
         if self._open[0] != call:
             self._open = call, {}
         opened = self._open[1]
         if file not in opened:
             opened[file] = safe_open(self.directory / file, framework="pt")
-        return opened[file].get_tensor(name)
+        return opened[file].get_tensor(key)
 
-    def _listed(self) -> Iterator[tuple[list[str], list[str]]]:
+    def _listed(self) -> list[tuple[list[str], list[str]]]:
         """Files and order of names of every call."""
         index = self.directory / INDEX
         if not index.is_file():
-            for file in sorted(self.directory.glob("*.safetensors")):
-                yield [file.name], []
-            return
+            return [([file.name], []) for file in sorted(self.directory.glob("*.safetensors"))]
         try:
-            document = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
-            calls = [(list(call["files"]), list(call.get("names", ()))) for call in document.pop("calls")]
+            self.about = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
+            calls = [(list(call["files"]), list(call.get("names", ()))) for call in self.about.pop("calls")]
         except (InvalidFile, KeyError, TypeError, AttributeError) as error:
             raise DumpError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
-        self.about = document
-        for files, order in calls:
-            if any(Path(file).name != file for file in files):
-                raise DumpError(f"{index}: names a file outside its directory")
-            yield files, order
+        if any(Path(file).name != file for files, _ in calls for file in files):
+            raise DumpError(f"{index}: names a file outside its directory")
+        return calls
 
     def _keys(self, file: str) -> list[str]:
         try:
@@ -187,15 +185,9 @@ def fingerprint(tensor: Tensor) -> str:
     """A short name for a weight's bits, the same on every device; it tells weights apart, no more."""
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
-    total = weighted = 0
-    for start in range(0, bits.numel(), _CHUNK):
-        part = bits[start : start + _CHUNK].to(torch.int64)
-        places = torch.arange(start, start + part.numel(), device=bits.device) % _PERIOD + 1
-        total += int(part.sum())
+    start = total = weighted = 0
+    for part in torch.split(bits, _CHUNK):
+        places = torch.arange(start, start := start + len(part), device=bits.device) % _PERIOD + 1
+        total += int(part.sum(dtype=torch.int64))
         weighted += int((part * places).sum())
     return f"{total & _MASK:016x}{weighted & _MASK:016x}"
-
-
-_PERIOD = 65_521
-"""Elements are weighted by their place, counted from 1 anew after this prime."""
-_CHUNK, _MASK = 2**24, (1 << 64) - 1

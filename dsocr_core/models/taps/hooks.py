@@ -34,36 +34,36 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
 
 
 def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None:
+    if tap.at == "mixture" and isinstance(module, MixtureOfExperts):
+        module.observers.append(observer := MixtureTap(tap.name, recorder))
+        hooks.callback(module.observers.remove, observer)
+        return
+    handles = []
     if tap.at == "input":
-        handles = [
+        handles.append(
             module.register_forward_pre_hook(lambda _, inputs: recorder.take(tap.name, inputs[0], tap.layout))
-        ]
+        )
     elif tap.at == "output":
 
         def after(_module: Any, _inputs: Any, output: Any) -> None:
             recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
 
-        handles = [module.register_forward_hook(after)]
+        handles.append(module.register_forward_hook(after))
     elif tap.at == "keys":
-        handles = [module.register_forward_hook(_keys_hook(tap, recorder))]
-    elif tap.at == "mixture" and isinstance(module, MixtureOfExperts):
-        module.observers.append(observer := MixtureTap(tap.name, recorder))
-        hooks.callback(module.observers.remove, observer)
-        return
+        handles.append(module.register_forward_hook(_keys_hook(tap, recorder)))
     elif tap.at == "mixture":  # as published: a `gate` -> (ids, weights, ...) and a list of `experts`
         mixture = MixtureTap(tap.name, recorder)
-        handles = [
-            module.gate.register_forward_hook(lambda _, inputs, out: mixture.routed(inputs[0], *out[:2])),
-            *(
+        handles.append(
+            module.gate.register_forward_hook(lambda _, inputs, out: mixture.routed(inputs[0], *out[:2]))
+        )
+        for number, expert in enumerate(module.experts):
+            handles.append(
                 expert.register_forward_hook(
                     lambda _, inputs, output, number=number: mixture.ran(number, inputs[0], output)
                 )
-                for number, expert in enumerate(module.experts)
-            ),
-            module.register_forward_hook(lambda *_: mixture.ended()),
-        ]
-    else:
-        return  # inside a published attention nothing calls a hook for its queries
+            )
+        handles.append(module.register_forward_hook(lambda *_: mixture.ended()))
+    # Inside a published attention nothing calls a hook for its queries.
     for handle in handles:
         hooks.callback(handle.remove)
 
@@ -107,8 +107,8 @@ def key_rows(keys: Tensor) -> Tensor:
 class MixtureTap:
     """A part of one mixture's choice: ids of a token's experts, their weights, or their outputs.
 
-    Recorded by rising expert id, as the order of a token's experts means nothing. Nor does that of an
-    expert's rows, which the published code sorts unstably: rows are found again by what went in.
+    By rising expert id: the order of a token's experts means nothing. Nor does that of an expert's rows,
+    which the published code sorts unstably: rows are found again by what went in.
     """
 
     def __init__(self, name: str, recorder: Recorder) -> None:

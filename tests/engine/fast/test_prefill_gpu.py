@@ -33,7 +33,6 @@ from dsocr_core.kernels.prefill.window_attention import (
     window_launch,
 )
 from dsocr_core.models.blocks.attention import sdpa_core
-from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
@@ -119,13 +118,14 @@ def model(request: pytest.FixtureRequest) -> OcrModel:
     config = load_config(MINI)
     if request.param != "embedded":
         sam = replace(config.sam, width=768, heads=12, layers=3, downsample_channels=(512, 1024))
+        assert config.clip is not None
         clip = replace(config.clip, width=1024, heads=16, layers=3)
         projector = replace(config.projector, input_dim=2048, output_dim=1280)
         decoder = replace(
             config.decoder, hidden_size=1280, heads=10, layers=3, intermediate_size=6848,
             moe_intermediate_size=896, routed_experts=64, experts_per_token=6,
         )  # fmt: skip
-        config = DeepseekOcrConfig(sam, projector, decoder, clip)
+        config = replace(config, sam=sam, projector=projector, decoder=decoder, clip=clip)
     return random_model(config, torch.device("cuda"), BF16)
 
 
