@@ -4,15 +4,13 @@ Kinds of rows, prefill being the language model alone in all of them (vision sta
 
 - `analytic`: the closed form, under the conventions of torch's counter.
 - `measured`: torch's FlopCounterMode over the core's modules on the meta device.
-- `published`: the same counter over the published modules in the worker, on a page of a few tokens. They
-  compute logits at every prompt position and the rotary angles by a product, so they have more.
+- `published`: the same over the published modules in the worker, on a page of a few tokens. They compute
+  logits at every prompt position and the rotary angles by a product, so they have more.
 - `least`: what the result needs (`roofline.least_work`), with the bytes that have to move: a lower bound.
 
-A decoded token's FLOPs grow by the same number with each position of the context (up to the window of a
-decoder that has one). So torch counts the token at the first and at the last position of all shapes, and the
-positions between are a sum in whole numbers; that the step is whole is checked. Counts are kept in the cache
-directory by what they depend on: the model's sizes, the sources of the core's models and of the counting, and
-torch's version. A shape that is there costs nothing, and torch is not imported for it.
+A decoded token's FLOPs grow evenly with the context, up to a window: torch counts the token at the first and
+the last position of all shapes, the positions between are a sum in whole numbers. Counts are cached by the
+model's sizes, the sources of models and counting, and torch's version; for them torch is not imported.
 """
 
 from __future__ import annotations
@@ -82,10 +80,8 @@ def flop_rows(config: ModelConfig, shapes: Iterable[Shape], dtype: str | None) -
     """
     works: dict[Shape, Workload] = {}
     for shape in dict.fromkeys(shapes):
-        try:
+        with contextlib.suppress(DsocrError):
             works[shape] = workload_of(config, shape)
-        except DsocrError:
-            continue
     counted = measured(config, works)
     return {shape: _rows(config, shape, work, counted[shape], dtype) for shape, work in works.items()}
 
@@ -148,8 +144,7 @@ def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = 
     """Add the counts of a recorded run's shapes; returns how many. Raises DsocrError where there are none.
 
     `config` is the model's config.json, of a run that did not record its own. A run's files are sealed by
-    checksums and may lie where nothing can be written, so the counts are an annotation: they stand with the
-    run, travel with the history, and the last ones count.
+    checksums, so the counts are an annotation, of which the last one counts.
     """
     record = history.record(run_id)
     shapes = own_shapes(history.readings(run_id, columns=COLUMNS).to_pylist())
@@ -175,14 +170,13 @@ def _rows(
     rows: list[Row] = []
     for stage in analytic:
         moved = float(least[stage].compulsory_bytes) if dtype in DTYPE_BYTES else None
-        counts = {
-            "analytic": analytic[stage].cost.flops,
-            "measured": counted[stage.value],
-            "least": least[stage].cost.flops,
-        }
-        for kind, flops in counts.items():
+        for kind, flops, of_kind in (
+            ("analytic", analytic[stage].cost.flops, None),
+            ("measured", counted[stage.value], None),
+            ("least", least[stage].cost.flops, moved),
+        ):
             row = {"shape": str(shape), "stage": stage.value, "kind": kind, "flops": float(flops)}
-            rows.append(row | {"bytes": moved if kind == "least" else None})
+            rows.append(row | {"bytes": of_kind})
     return rows
 
 
@@ -264,9 +258,6 @@ def _read(file: Path) -> dict[str, Counts]:
         document = parse_json(read_bytes(file, _CACHE_LIMIT))
     except InvalidFile:
         return {}
-    good = isinstance(document, dict) and all(_is_counts(counts) for counts in document.values())
+    shapes = document.values() if isinstance(document, dict) else [None]
+    good = all(isinstance(of, dict) and all(isinstance(n, int) for n in of.values()) for of in shapes)
     return document if good else {}
-
-
-def _is_counts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(flops, int) for flops in value.values())

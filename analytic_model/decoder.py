@@ -111,25 +111,23 @@ def _attention_core(
         hidden = policy.ignore_torch_unsupported_flops
         tally.add_summed(module, "flash_attn", ops.without_flops(core) if hidden else core, layers, steps)
     else:
-        scores = summed(
-            lambda context: ops.attention_scores(
-                heads, head_dim, rows, batch * context, pairs(context), size, cached=True
+
+        def product(number: int) -> Cost:
+            return summed(
+                lambda context: ops.attention_products(
+                    heads, head_dim, rows, batch * context, pairs(context), size
+                )[number]
             )
-        )
-        values = summed(
-            lambda context: ops.attention_values(
-                heads, head_dim, rows, batch * context, pairs(context), size, cached=True
-            )
-        )
-        tally.add_summed(f"{module}.scores", "bmm", scores, layers, steps)
-        scaled = summed(lambda context: ops.scale(pairs(context) * heads, size))
+
+        tally.add_summed(f"{module}.scores", "bmm", product(0), layers, steps)
+        scaled = summed(lambda context: ops.elementwise("scale", pairs(context) * heads, size))
         tally.add_summed(f"{module}.scale", "div", scaled, layers, steps)
         if tokens > 1:
             mask = ops.add(pairs(first) * heads, size, repeated=tokens * first)
             tally.add(f"{module}.mask", "add", mask, layers)
-        weights = summed(lambda context: ops.softmax(heads * pairs(context), 1, size))
+        weights = summed(lambda context: ops.elementwise("softmax", heads * pairs(context), size))
         tally.add_summed(f"{module}.softmax", "softmax", weights, layers, steps)
-        tally.add_summed(f"{module}.values", "bmm", values, layers, steps)
+        tally.add_summed(f"{module}.values", "bmm", product(1), layers, steps)
 
 
 def _swiglu(
@@ -138,7 +136,7 @@ def _swiglu(
     up = ops.linear(rows, width, inner, size, bias=False)
     tally.add(f"{module}.gate_proj", "mm", up, layers, steps)
     tally.add(f"{module}.up_proj", "mm", up, layers, steps)
-    tally.add(f"{module}.act", "silu_mul", ops.silu_mul(rows * inner, size), layers, steps)
+    tally.add(f"{module}.act", "silu_mul", ops.elementwise("silu_mul", rows * inner, size), layers, steps)
     down = ops.linear(rows, inner, width, size, bias=False)
     tally.add(f"{module}.down_proj", "mm", down, layers, steps)
 
@@ -156,16 +154,18 @@ def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, lay
     moe = "layers.moe"
     gate = ops.linear(rows, width, experts, size, bias=False)
     tally.add(f"{moe}.gate", "mm", gate, layers, steps)
-    scores = ops.softmax(rows, experts, ops.FLOAT32_BYTES)
+    scores = ops.elementwise("softmax", rows * experts, ops.FLOAT32_BYTES)
     tally.add(f"{moe}.gate.softmax", "softmax", scores, layers, steps)
     tally.add(f"{moe}.gate.topk", "topk", ops.topk(rows, experts, chosen), layers, steps)
     if rows > 1:  # a single row goes to its experts as it is
-        tally.add(f"{moe}.rows", "index", ops.copy(routed * width, size), layers, steps)
-    up = ops.linear_of_experts(routed, width, inner, size, read, experts)
+        tally.add(f"{moe}.rows", "index", ops.elementwise("copy", routed * width, size), layers, steps)
+    up = ops.linear(routed, width, inner, size, False, read, experts)
     tally.add(f"{moe}.experts.gate_proj", "mm", up, layers, steps)
     tally.add(f"{moe}.experts.up_proj", "mm", up, layers, steps)
-    tally.add(f"{moe}.experts.act", "silu_mul", ops.silu_mul(routed * inner, size), layers, steps)
-    down = ops.linear_of_experts(routed, inner, width, size, read, experts)
+    tally.add(
+        f"{moe}.experts.act", "silu_mul", ops.elementwise("silu_mul", routed * inner, size), layers, steps
+    )
+    down = ops.linear(routed, inner, width, size, False, read, experts)
     tally.add(f"{moe}.experts.down_proj", "mm", down, layers, steps)
     summed = ops.weighted_sum(rows, chosen, width, size)
     tally.add(f"{moe}.combine", "weighted_sum", summed, layers, steps)

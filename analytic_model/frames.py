@@ -12,7 +12,8 @@ import pandas as pd
 from analytic_model import roofline
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype
-from analytic_model.predict import Prediction, StageCost
+from analytic_model.predict import Prediction
+from analytic_model.stage_cost import StageCost
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""

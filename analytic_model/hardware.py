@@ -139,13 +139,6 @@ def card_named(name: str | None, capability: str | None = None) -> Hardware | No
     return found if found is not None and capability in (None, found.capability) else None
 
 
-def measured_hardware(
-    tflops: float, bandwidth_gb_s: float, name: str = "measured here", source: str = "given by the user"
-) -> Hardware:
-    """A device by its measured speed in either dtype. Raises HardwareError for figures that are not > 0."""
-    return Hardware(name, tflops, tflops, bandwidth_gb_s, source)
-
-
 def with_figures(device: Hardware | None, peak: float | None, bandwidth: float | None) -> Hardware | None:
     """A device with a user's own figures, TFLOP/s of either dtype and GB/s; None where nothing is known.
 
@@ -156,7 +149,7 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
     if device is None:
         if peak is None or bandwidth is None:
             raise HardwareError("the device is not known: give both --peak TFLOP/s and --bandwidth GB/s")
-        return measured_hardware(peak, bandwidth, "the figures given")
+        return Hardware("the figures given", peak, peak, bandwidth, "given by the user")
     name, source = f"{device.name} under the figures given", f"given by the user; else {device.source}"
     return _with(replace(device, name=name, source=source), peak, peak, bandwidth)
 

@@ -1,10 +1,9 @@
 """FLOPs that torch's counter counts in our core, stage by stage.
 
-By default on the meta device: shapes without values, so the published sizes need no memory and a page takes a
-fraction of a second. There one expert runs once on all T * k rows, and one layer of each kind (of SAM with a
-window and without, of CLIP, of the encoder, of the decoder dense and with a mixture) stands for all of its
-kind, unless `whole`; neither changes the number of multiply-adds. On any other device the model has seeded
-random weights and runs in full.
+By default on the meta device: shapes without values, so a page of the published sizes takes a fraction of a
+second. There one expert runs once on all T * k rows, and one layer of each kind stands for all of its kind,
+unless `whole`; neither changes the number of multiply-adds. On any other device the model has seeded random
+weights and runs in full.
 """
 
 from __future__ import annotations

@@ -16,12 +16,6 @@ from typing import NamedTuple
 INDEX_BYTES = 8
 FLOAT32_BYTES = 4
 
-SOFTMAX_FLOPS = 4
-"""Per element: subtract the maximum, exponential, sum, divide."""
-
-SIGMOID_FLOPS = 4
-"""Per element: negate, exponential, add one, divide."""
-
 
 class Cost(NamedTuple):
     """FLOPs and bytes of an operator, or of a sum of them.
@@ -83,15 +77,10 @@ def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int)
 # --- products -------------------------------------------------------------------------------------------
 
 
-def linear(rows: int, inputs: int, outputs: int, size: int, bias: bool = True) -> Cost:
-    """(rows, inputs) -> (rows, outputs)"""
-    return linear_of_experts(rows, inputs, outputs, size, read=1, held=1, bias=bias)
-
-
-def linear_of_experts(
-    rows: int, inputs: int, outputs: int, size: int, read: int, held: int, bias: bool = False
+def linear(
+    rows: int, inputs: int, outputs: int, size: int, bias: bool = True, read: int = 1, held: int = 1
 ) -> Cost:
-    """`rows` spread over linear layers of one shape, of which `read` get a row and `held` exist."""
+    """(rows, inputs) -> (rows, outputs); over experts of one shape `read` of them get a row, `held` exist."""
     each = inputs * outputs + (outputs if bias else 0)
     weights = each * read * size
     return Cost(
@@ -145,43 +134,31 @@ def attention(
 ) -> Cost:
     """Fused attention: (queries, heads, D) over (keys, heads, D) -> (queries, heads, D).
 
-    `pairs` says how many (query, key) pairs count; `bias` reads and adds one number a pair and head;
-    `cached` means that keys and values come from the KV cache.
+    `pairs` says how many (query, key) pairs count, each scaled and in a softmax; `bias` reads and adds one
+    number a pair and head; `cached` means that keys and values come from the KV cache.
     """
     width = heads * head_dim
     keys_values = 2 * keys * width * size
     return Cost(
         flops=4 * pairs * width,
-        other_flops=pairs * heads * (1 + SOFTMAX_FLOPS + (1 if bias else 0)),
+        other_flops=pairs * heads * (5 + (1 if bias else 0)),
         bytes_read=queries * width * size + keys_values + (pairs * heads * size if bias else 0),
         bytes_written=queries * width * size,
         kv_bytes=keys_values if cached else 0,
     )
 
 
-def attention_scores(
-    heads: int, head_dim: int, queries: int, keys: int, pairs: int, size: int, cached: bool = False
-) -> Cost:
-    """Unfused first product: (queries, heads, D) with (keys, heads, D) -> (heads, pairs)"""
+def attention_products(
+    heads: int, head_dim: int, queries: int, keys: int, pairs: int, size: int
+) -> tuple[Cost, Cost]:
+    """Unfused attention's products over the KV cache: (queries, heads, D) with (keys, heads, D) -> (heads,
+    pairs), and that with values -> (queries, heads, D)."""
     width = heads * head_dim
-    return Cost(
-        flops=2 * pairs * width,
-        bytes_read=(queries + keys) * width * size,
-        bytes_written=pairs * heads * size,
-        kv_bytes=keys * width * size if cached else 0,
-    )
-
-
-def attention_values(
-    heads: int, head_dim: int, queries: int, keys: int, pairs: int, size: int, cached: bool = False
-) -> Cost:
-    """Unfused second product: (heads, pairs) with (keys, heads, D) -> (queries, heads, D)"""
-    width = heads * head_dim
-    return Cost(
-        flops=2 * pairs * width,
-        bytes_read=pairs * heads * size + keys * width * size,
-        bytes_written=queries * width * size,
-        kv_bytes=keys * width * size if cached else 0,
+    rows, cached, weights = queries * width * size, keys * width * size, pairs * heads * size
+    product = Cost(flops=2 * pairs * width, kv_bytes=cached)
+    return (
+        product._replace(bytes_read=rows + cached, bytes_written=weights),
+        product._replace(bytes_read=weights + cached, bytes_written=rows),
     )
 
 
@@ -242,29 +219,22 @@ def rms_norm(rows: int, width: int, size: int) -> Cost:
     )
 
 
-def _elementwise(elements: int, size: int, flops: int, inputs: int = 1) -> Cost:
+ELEMENTWISE: dict[str, tuple[int, int]] = {
+    "copy": (0, 1),
+    "scale": (1, 1),
+    "softmax": (4, 1),  # subtract the maximum, exponential, sum, divide
+    "gelu": (5, 1),  # the exact one: x / sqrt 2, error function, add one, times x, halved
+    "quick_gelu": (6, 1),  # x * sigmoid(1.702 x): negate, exponential, add one, divide
+    "silu_mul": (6, 2),  # silu(gate) * up
+}
+"""FLOPs an element, and tensors that are read."""
+
+
+def elementwise(operator: str, elements: int, size: int) -> Cost:
+    flops, inputs = ELEMENTWISE[operator]
     return Cost(
         other_flops=flops * elements, bytes_read=inputs * elements * size, bytes_written=elements * size
     )
-
-
-def softmax(rows: int, width: int, size: int) -> Cost:
-    return _elementwise(rows * width, size, SOFTMAX_FLOPS)
-
-
-def gelu(elements: int, size: int) -> Cost:
-    """The exact one: x / sqrt 2, error function, add one, times x, halved."""
-    return _elementwise(elements, size, 5)
-
-
-def quick_gelu(elements: int, size: int) -> Cost:
-    """x * sigmoid(1.702 x)"""
-    return _elementwise(elements, size, 2 + SIGMOID_FLOPS)
-
-
-def silu_mul(elements: int, size: int) -> Cost:
-    """silu(gate) * up"""
-    return _elementwise(elements, size, 2 + SIGMOID_FLOPS, inputs=2)
 
 
 def add(elements: int, size: int, repeated: int | None = None) -> Cost:
@@ -288,11 +258,6 @@ def add_position_table(rows: int, positions: int, width: int, held: int, size: i
         weight_bytes=table,
         parameters=held * width,
     )
-
-
-def scale(elements: int, size: int) -> Cost:
-    """Every element times one number."""
-    return _elementwise(elements, size, 1)
 
 
 def weighted_sum(rows: int, terms: int, width: int, size: int) -> Cost:
@@ -334,10 +299,6 @@ def topk(rows: int, width: int, k: int) -> Cost:
     return Cost(
         bytes_read=rows * width * FLOAT32_BYTES, bytes_written=rows * k * (FLOAT32_BYTES + INDEX_BYTES)
     )
-
-
-def copy(elements: int, size: int) -> Cost:
-    return _elementwise(elements, size, 0)
 
 
 def interpolate_linear(length_in: int, length_out: int, channels: int) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, get_args, get_type_hints
 
 from dsocr_core.base.errors import DsocrError
 
@@ -49,10 +49,4 @@ class Policy:
         return DTYPE_BYTES[self.dtype]
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "causal": get_args(Causal),
-    "lm_head": get_args(LmHead),
-    "attention": get_args(Attention),
-    "dtype": get_args(Dtype),
-    "counter": get_args(Counter),
-}
+_CHOICES = {name: get_args(hint) for name, hint in get_type_hints(Policy).items() if get_args(hint)}

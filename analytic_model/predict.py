@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from analytic_model import decoder, vision
 from analytic_model.ops import Cost
 from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
-from analytic_model.stage_cost import OperatorCost, StageCost, total
+from analytic_model.stage_cost import StageCost, total
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import spec_of
 from dsocr_core.models.stages import Stage
-
-__all__ = [
-    "OperatorCost",
-    "Prediction",
-    "StageCost",
-    "decode_step",
-    "kv_cache_bytes",
-    "parameters",
-    "predict",
-]
 
 _NOT_COUNTED = (
     "preprocessing, tokenizer and postprocessing: no work of the model",
@@ -34,8 +24,8 @@ _NOT_COUNTED = (
     "copies that only change a layout, and everything that an allocator, a launch or a wait costs",
     "bytes that a kernel reads again when its tiles do not fit on the chip, or that a cache saves",
     "a fused norm, softmax or activation is assumed: one pass over its input; eager code makes several",
+    "experts' weights are those expected under even routing; of a batch no lower bound: rows may share",
 )
-_EXPERTS = "experts' weights are those expected under even routing; of a batch no lower bound: rows may share"
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ def kv_cache_bytes(config: DecoderConfig, positions: int, dtype: Dtype = "bfloat
 
 
 def _not_counted(policy: Policy) -> tuple[str, ...]:
-    notes = [*_NOT_COUNTED, _EXPERTS]
+    notes = list(_NOT_COUNTED)
     if policy.ignore_torch_unsupported_flops and policy.attention == "flash_attention_2":
         notes.append("FLOPs of FlashAttention-2's core in the decoder: torch's counter does not see them")
     if policy.ignore_torch_unsupported_flops and policy.counter == "cpu":

@@ -1,22 +1,21 @@
-"""Requirements: the rates that a target asks for, stage by stage, and the devices that can reach it.
+"""Requirements: the rates that a time to first token, or per output token, asks for, stage by stage.
 
-A target is a time to first token or a time per output token. The work behind it is the prediction's. Rates
-of stages add up to the target's, because stages share its time. Bytes are the compulsory ones: weights, KV
-cache, each stage's inputs and outputs.
+Rates of stages add up to the target's, because stages share its time. Bytes are the compulsory ones.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
-from analytic_model import roofline
 from analytic_model.frames import EVERYTHING
 from analytic_model.hardware import HARDWARE, HardwareError
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, predict
+from analytic_model.roofline import bound
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount, percent
@@ -36,8 +35,7 @@ class Requirements:
     seconds: float
     """Time of one first token, or of one output token of every page."""
     needs: pd.DataFrame
-    """A row a stage and EVERYTHING last: stage, flops, bytes, flops_per_s, bytes_per_s. Prefill is the
-    language model alone: vision stands beside it."""
+    """A row a stage and EVERYTHING last: stage, flops, bytes, flops_per_s, bytes_per_s."""
     devices: pd.DataFrame
     """A row a device whose peak in this dtype is known, fastest first: hardware, least_s (no code takes
     less), share (that of the target's time), peak_share, bandwidth_share, reaches."""
@@ -66,14 +64,12 @@ def requirements(
     total = needs.iloc[-1]
     rows = []
     for device in HARDWARE.values():
-        try:
+        with suppress(HardwareError):  # of a peak that is not known
             peak = device.peak_flops(policy.dtype)
-        except HardwareError:
-            continue  # it is not known
-        bounds = (roofline.bound(cost, device, policy.dtype) for cost in stages.values())
-        least_s = roofline.one_after_another(bounds) / 1e3
-        shares = (least_s / seconds, total["flops_per_s"] / peak, total["bytes_per_s"] / device.bandwidth)
-        rows.append((device.name, least_s, *shares, least_s <= seconds))
+            # Stages wait for each other.
+            least_s = sum(bound(cost, device, policy.dtype).time_ms for cost in stages.values()) / 1e3
+            shares = least_s / seconds, total["flops_per_s"] / peak, total["bytes_per_s"] / device.bandwidth
+            rows.append((device.name, least_s, *shares, least_s <= seconds))
     columns = ["hardware", "least_s", "share", "peak_share", "bandwidth_share", "reaches"]
     devices = pd.DataFrame(rows, columns=columns).sort_values("least_s", kind="stable", ignore_index=True)
     return Requirements(target, seconds, needs, devices)
@@ -83,11 +79,10 @@ def sentence(workload: Workload, needed: Requirements) -> str:
     """Write the answer in a line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
     columns, rows = workload.grid
     size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
-    several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
-    goal = {"ttft": "to the first token", "tpot": "a token"}[needed.target]
-    total = needed.needs.iloc[-1]
+    size += f", {workload.batch} pages at once" if workload.batch > 1 else ""
+    goal, total = "to the first token" if needed.target == "ttft" else "a token", needed.needs.iloc[-1]
     rates = f"{amount(total['flops_per_s'], 'FLOP/s')} and {amount(total['bytes_per_s'], 'B/s')}"
-    words = f"{amount(needed.seconds, 's')} {goal} at {size}{several}: {rates}"
+    words = f"{amount(needed.seconds, 's')} {goal} at {size}: {rates}"
     able = needed.devices[needed.devices["reaches"]]
     if able.empty:
         return f"{words}; no device of the list reaches it"

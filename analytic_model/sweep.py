@@ -11,7 +11,8 @@ from analytic_model import roofline
 from analytic_model.decoder import decode
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Policy
-from analytic_model.predict import StageCost, kv_cache_bytes, predict
+from analytic_model.predict import kv_cache_bytes, predict
+from analytic_model.stage_cost import StageCost
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
@@ -33,10 +34,6 @@ MOST_POINTS = 10_000
 MOST_VALUE = 1_000_000
 """Largest value of any axis."""
 _FIELDS: dict[Axis, str] = {"decode": "decode_tokens", "prompt": "prompt_tokens", "batch": "batch"}
-_ATTENTION: dict[Engine, Literal["eager", "flash_attention_2"]] = {
-    "eager": "eager",
-    "flash": "flash_attention_2",
-}
 
 
 class SweepError(DsocrError, ValueError):
@@ -103,7 +100,7 @@ def sweep(
         works = {work.tile_count: work for work in works.values()}
     rows: list[dict[str, object]] = []
     for engine in engines:
-        counted = replace(policy, attention=_ATTENTION[engine])
+        counted = replace(policy, attention="eager" if engine == "eager" else "flash_attention_2")
         for x, work in works.items():
             if axis == "context":
                 costs = {Stage.DECODE: decode(config, x, 1, counted, work.batch)}
@@ -145,14 +142,7 @@ def _amount(
     if quantity in TIMES:
         bound = roofline.bound(stage, hardware, policy.dtype)
         return {"compute": bound.compute_ms, "memory": bound.memory_ms}.get(quantity, bound.time_ms) / 1e3
-    return _cached(config, stage.stage, work, context, policy)
-
-
-def _cached(config: ModelConfig, stage: Stage, work: Workload, context: int | None, policy: Policy) -> int:
-    """Bytes that a stage leaves in the KV cache; over `context`, those that are there after its token."""
-    positions = 0
-    if stage == Stage.PREFILL:
-        positions = work.sequence_length
-    elif stage == Stage.DECODE:
-        positions = work.decode_steps if context is None else context + 1
+    # What a stage leaves in the KV cache; over `context`, what is there after its token.
+    decoded = work.decode_steps if context is None else context + 1
+    positions = {Stage.PREFILL: work.sequence_length, Stage.DECODE: decoded}.get(stage.stage, 0)
     return kv_cache_bytes(config.decoder, positions, policy.dtype, work.batch)

@@ -1,9 +1,8 @@
 """Holds predicted FLOPs against counted ones, operator by operator; the accepted gap is 0.
 
-Every preset, every grid from 1x1 to 3x3 and the two longest, prompts of 1 to 2,000 tokens, 1 to 500 new
-tokens, both attentions; sides that no preset has, several pages at once, every layer instead of one of each
-kind; parameters, and the weight names and bytes of an index beside the config. A small model also runs for
-real, on the CPU: in attention's plain form, which must count as on the meta device, and in torch's own.
+Presets, grids, prompts and new tokens of the tables below under both attentions; parameters, and the weight
+names and bytes of an index beside the config. A small model also runs for real, on the CPU: in attention's
+plain form, which must count as on the meta device, and in torch's own.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -76,9 +74,6 @@ class Row:
             return 0.0
         return abs(self.analytic - self.measured) / max(abs(self.analytic), abs(self.measured))
 
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self), "gap": self.gap}
-
 
 Case = tuple[str, Workload]
 """A name and the work."""
@@ -101,7 +96,7 @@ def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
 def odd_cases(quick: bool = False) -> Iterator[Case]:
     """Shapes that no preset has: other sides, and several pages at once."""
     for side in ODD_SIDES[:2] if quick else ODD_SIDES:
-        yield f"one view of {side}", Workload.single_view(side, prompt_tokens=3, decode_tokens=2)
+        yield f"one view of {side}", Workload((side,), prompt_tokens=3, decode_tokens=2)
     yield "3 pages gundam 2x1, prompt 10, new 3", replace(_page_case("gundam", 2, 1, 10, 3)[1], batch=3)
 
 

@@ -1,7 +1,4 @@
-"""Vision of each model, operator by operator, as the core runs it.
-
-Letters in names follow the modules': V views of one side done together, G patches along a side.
-"""
+"""Vision of each model, operator by operator, as the core runs it."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ def _sam_pass(config: SamConfig, policy: Policy, tally: Tally, views: int, side:
     layers = config.layers
     tally.add("sam.blocks.norm", "native_layer_norm", ops.layer_norm(rows, width, size), 2 * layers)
     tally.add("sam.blocks.mlp.lin1", "addmm", ops.linear(rows, width, config.mlp_width, size), layers)
-    tally.add("sam.blocks.mlp.act", "gelu", ops.gelu(rows * config.mlp_width, size), layers)
+    tally.add("sam.blocks.mlp.act", "gelu", ops.elementwise("gelu", rows * config.mlp_width, size), layers)
     tally.add("sam.blocks.mlp.lin2", "addmm", ops.linear(rows, config.mlp_width, width, size), layers)
     tally.add("sam.blocks.residual", "add", ops.add(rows * width, size), 2 * layers)
 
@@ -98,7 +95,7 @@ def _sam_attention(
     """(query, key row) pairs, and as many (query, key column) pairs."""
 
     if window:
-        tally.add(f"{name}.windows", "copy", ops.copy(rows * width, size), 2 * layers)
+        tally.add(f"{name}.windows", "copy", ops.elementwise("copy", rows * width, size), 2 * layers)
     tally.add(f"{name}.qkv", "addmm", ops.linear(rows, width, 3 * width, size), layers)
     own, now = 2 * (window or config.grid) - 1, 2 * (window or grid) - 1
     if own != now:
@@ -132,7 +129,7 @@ def _clip_pass(config: ClipConfig, policy: Policy, tally: Tally, views: int, sid
     unused = ops.Cost(parameters=IMAGE_CHANNELS * width * config.patch_size**2)
     tally.add("clip.embeddings.patch_embedding", "unused", unused)
     class_token = ops.Cost(bytes_read=width * size, weight_bytes=width * size, parameters=width)
-    patches = ops.copy(rows * width - width, size)
+    patches = ops.elementwise("copy", rows * width - width, size)
     tally.add("clip.embeddings.class_embedding", "cat", class_token + patches)
     if grid != own:
         resized = ops.interpolate_bicubic(own, grid, width)
@@ -148,7 +145,12 @@ def _clip_pass(config: ClipConfig, policy: Policy, tally: Tally, views: int, sid
     tally.add_fused_attention("clip.layers.attn.core", core, policy, layers)
     tally.add("clip.layers.attn.out", "addmm", ops.linear(rows, width, width, size), layers)
     tally.add("clip.layers.mlp.fc1", "addmm", ops.linear(rows, width, config.mlp_width, size), layers)
-    tally.add("clip.layers.mlp.act", "quick_gelu", ops.quick_gelu(rows * config.mlp_width, size), layers)
+    tally.add(
+        "clip.layers.mlp.act",
+        "quick_gelu",
+        ops.elementwise("quick_gelu", rows * config.mlp_width, size),
+        layers,
+    )
     tally.add("clip.layers.mlp.fc2", "addmm", ops.linear(rows, config.mlp_width, width, size), layers)
     tally.add("clip.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
 
@@ -164,7 +166,7 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
     queries = ops.Cost(
         bytes_read=count * width * size, weight_bytes=count * width * size, parameters=count * width
     )
-    tally.add("encoder.queries", "cat", queries + ops.copy(rows * width, size))
+    tally.add("encoder.queries", "cat", queries + ops.elementwise("copy", rows * width, size))
     tally.holds_weights = held
     norm = ops.rms_norm(rows, width, size)
     tally.add("encoder.layers.norm", "rms_norm", norm, 2 * layers)
@@ -173,14 +175,19 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
     for heads in (config.heads, config.kv_heads):
         turned = ops.rotary(rows, tokens, heads, config.head_dim, size)
         tally.add("encoder.layers.attn.rotary", "rotary", turned, layers)
-    tally.add("encoder.layers.attn.repeat", "copy", ops.copy(rows * width, size), 2 * layers)
+    tally.add("encoder.layers.attn.repeat", "copy", ops.elementwise("copy", rows * width, size), 2 * layers)
     core = ops.attention(config.heads, config.head_dim, rows, rows, rows * tokens, size)
     tally.add_fused_attention("encoder.layers.attn.core", core, policy, layers)
     tally.add("encoder.layers.attn.o_proj", "mm", ops.linear(rows, width, width, size, bias=False), layers)
     for name in ("gate_proj", "up_proj"):
         inner = ops.linear(rows, width, config.mlp_width, size, bias=False)
         tally.add(f"encoder.layers.mlp.{name}", "mm", inner, layers)
-    tally.add("encoder.layers.mlp.act", "silu_mul", ops.silu_mul(rows * config.mlp_width, size), layers)
+    tally.add(
+        "encoder.layers.mlp.act",
+        "silu_mul",
+        ops.elementwise("silu_mul", rows * config.mlp_width, size),
+        layers,
+    )
     outer = ops.linear(rows, config.mlp_width, width, size, bias=False)
     tally.add("encoder.layers.mlp.down_proj", "mm", outer, layers)
     tally.add("encoder.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
@@ -193,7 +200,7 @@ def _projector_pass(
     """Features -> vision tokens of the decoder's width; `joined` of two encoders first."""
     size, rows = policy.element_bytes, views * tokens_per_side(side) ** 2
     if joined:
-        tally.add("projector.features", "cat", ops.copy(rows * config.input_dim, size))
+        tally.add("projector.features", "cat", ops.elementwise("copy", rows * config.input_dim, size))
     tally.add("projector.layers", "addmm", ops.linear(rows, config.input_dim, config.output_dim, size))
 
 
@@ -210,9 +217,9 @@ def _fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCos
             parameters=width,
         )
         tally.add(name, "cat", learned)
-    tally.add("views", "cat", ops.copy(batch * workload.vision_tokens * width, size))
+    tally.add("views", "cat", ops.elementwise("copy", batch * workload.vision_tokens * width, size))
     rows = batch * workload.sequence_length
     tally.add("embed_tokens", "embedding", ops.embedding(rows, config.decoder.vocab_size, width, size))
-    tally.add("embeddings", "masked_scatter", ops.copy(rows * width, size))
+    tally.add("embeddings", "masked_scatter", ops.elementwise("copy", rows * width, size))
     boundary = (batch * workload.vision_tokens + rows) * width * size
     return StageCost(Stage.VISION_FUSION, tuple(tally.operators), boundary)

@@ -72,19 +72,6 @@ class Workload:
         grid = page_grid(width, height, chosen)
         return cls(view_sizes(chosen, grid), grid, prompt_tokens, decode_tokens, batch, family.newline)
 
-    @classmethod
-    def single_view(
-        cls,
-        side: int = 1024,
-        num_views: int = 1,
-        prompt_tokens: int = 10,
-        decode_tokens: int = 1,
-        batch: int = 1,
-    ) -> Workload:
-        """Equal views of no grid, each with its own rows in the prompt: one by default."""
-        _at_least("num_views", num_views, 1)
-        return cls((side,) * num_views, NO_TILES, prompt_tokens, decode_tokens, batch)
-
     @property
     def num_views(self) -> int:
         return len(self.views)

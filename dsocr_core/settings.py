@@ -138,7 +138,7 @@ class Settings:
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
         preset: tiny, small, base, large or gundam, or another model's; auto is small on the embedded
-            checkpoint, and on a CPU where a page of the usual one takes over a minute; else the usual one
+            checkpoint, and with a large model on a CPU; else the usual one
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU

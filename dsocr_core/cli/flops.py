@@ -269,7 +269,7 @@ def verify(
     for row in over[:SHOWN]:
         where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
         lines.append(f"  {where}: {row.analytic:,} against {row.measured:,} measured")
-    rows = [row.document() for row in work.rows] if json else []
+    rows = [{**asdict(row), "gap": row.gap} for row in work.rows] if json else []
     document = {"tolerance": tolerance, "ok": not over, "rows": rows}
     print_answer(console, json, document, table, *lines)
     return FAILED if over else OK

@@ -14,11 +14,10 @@ from analytic_model import PUBLISHED
 from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
-from analytic_model.requirements import TargetError, requirements, sentence
-from analytic_model.roofline import bound, prefill_ms
+from analytic_model.requirements import requirements, sentence
+from analytic_model.roofline import bound
 from analytic_model.sweep import ENGINES, Axis, Quantity, SweepError, near_square, spread, sweep, tiled
 from analytic_model.workload import Workload
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
@@ -60,16 +59,6 @@ def test_options_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys, *every)["policy"]["lm_head"] == "all"
     flash = ("--attention", "flash_attention_2")
     assert flops("prefill", *flash) < flops("prefill", *flash, "--count-unsupported") == flops("prefill")
-
-
-def test_the_table_has_each_stage_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*PAGE, "--decode-tokens", "500", "--hardware", "rtx-4090"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 110 and not any("…" in line for line in lines)
-    starts = ("sam", "prefill", "decode", "one token")
-    rows = [line.split() for line in lines if line.strip().startswith(starts)]
-    assert len(rows) == 5 and all(row[-1] in ("compute", "memory", "sum") for row in rows)
-    assert any("GeForce RTX 4090" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +104,10 @@ def test_fifty_milliseconds_to_the_first_token_of_six_tiles(published: ModelConf
     assert rate / 1e12 == pytest.approx(85.3, abs=0.05)
     h200 = devices.loc[H200.name]
     assert h200["peak_share"] == pytest.approx(85.3 / 989.5, rel=1e-3)
-    assert 1e3 * h200["least_s"] == pytest.approx(prefill_ms(predict(published, SIX_TILES), H200))
+    parts = [cost for stage, cost in predict(published, SIX_TILES).stages.items() if stage != "decode"]
+    assert 1e3 * h200["least_s"] == pytest.approx(
+        sum(bound(cost, H200, "bfloat16").time_ms for cost in parts)
+    )
     assert h200["share"] == pytest.approx(h200["least_s"] / 0.05)
 
 
@@ -131,12 +123,6 @@ def test_a_token_of_a_batch_reads_the_weights_once(published: ModelConfig) -> No
     assert f"; {able[-1]} reaches it at " in sentence(SIX_TILES, one)  # the one with the least to spare
     none = requirements(published, SIX_TILES, "tpot", 0.001)
     assert sentence(SIX_TILES, none).endswith("; no device of the list reaches it")
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_target_is_a_positive_number(published: ModelConfig, value: float) -> None:
-    with pytest.raises(TargetError):
-        requirements(published, SIX_TILES, "ttft", value)
 
 
 def test_a_target_is_answered_in_a_sentence_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,17 +190,3 @@ def test_the_command_prints_one_row_a_point(capsys: pytest.CaptureFixture[str]) 
     ]
     stages = ("sam", "clip", "projector", "vision_fusion", "prefill", "decode")
     assert all(int(row["total"]) == sum(int(row[stage]) for stage in stages) > 0 for row in rows)
-
-
-@pytest.mark.parametrize(
-    "options", [["--from", "0", "--axis", "batch"], ["--from", "9", "--to", "8"], ["--hardware", "abacus"]]
-)
-def test_what_cannot_be_swept_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SWEEP, "--axis", "tiles", "--quantity", "time", *options]) == 2
-    assert capsys.readouterr().out.startswith("error: ")
-
-
-def test_a_device_without_a_figure_for_the_dtype_is_refused(embedded: ModelConfig) -> None:
-    unknown, policy = HARDWARE["h200-measured"], Policy(dtype="float32")
-    with pytest.raises(DsocrError, match="float32"):
-        sweep(embedded, A4, "tiles", [2], "time", ["eager"], unknown, policy)

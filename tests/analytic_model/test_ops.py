@@ -29,7 +29,7 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
         (ops.linear(3, 4, 5, FLOAT32, bias=False), Cost(120, 0, (12 + 20) * 4, 60, 80, parameters=20)),
         # 6 rows over 2 of 8 experts of 4 x 5: only the chosen weights are read.
         (
-            ops.linear_of_experts(6, 4, 5, BF16, read=2, held=8),
+            ops.linear(6, 4, 5, BF16, bias=False, read=2, held=8),
             Cost(240, 0, (24 + 40) * 2, 30 * 2, 40 * 2, parameters=160),
         ),
         # 2 images, 3 -> 4 channels, kernel 3, 8 x 8 -> 4 x 4: 32 points of 27 products for 4 channels.
@@ -45,10 +45,13 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
             Cost(480, 15 * 2 * 6, (24 + 2 * 40 + 30) * 2, 24 * 2, kv_bytes=2 * 40 * 2),
         ),
         (
-            ops.attention_scores(2, 4, 3, 5, 15, BF16, cached=True),
+            ops.attention_products(2, 4, 3, 5, 15, BF16)[0],
             Cost(240, 0, (24 + 40) * 2, 30 * 2, kv_bytes=40 * 2),
         ),
-        (ops.attention_values(2, 4, 3, 5, 15, BF16), Cost(240, 0, (30 + 40) * 2, 24 * 2)),
+        (
+            ops.attention_products(2, 4, 3, 5, 15, BF16)[1],
+            Cost(240, 0, (30 + 40) * 2, 24 * 2, kv_bytes=40 * 2),
+        ),
         (ops.without_flops(ops.attention(2, 4, 3, 5, 15, BF16)), Cost(0, 150, (24 + 2 * 40) * 2, 24 * 2)),
         # 4 patches (2 x 2) against 2 key rows each: 8 pairs; 2 heads of 4; 4 offsets of 4 numbers.
         (ops.relative_scores(2, 4, 4, 8, 4, BF16), Cost(2 * 8 * 8, 0, (32 + 16) * 2, 16 * 2)),
@@ -59,15 +62,15 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
         (ops.rotary(6, 3, 2, 4, BF16), moved(3 * 48 + 24, (48 + 2 * 12) * 2, 96)),
         (ops.layer_norm(3, 4, BF16), Cost(0, 8 * 12 + 4 * 3, (12 + 8) * 2, 24, 16, parameters=8)),
         (ops.rms_norm(3, 4, BF16), Cost(0, 4 * 12 + 3 * 3, (12 + 4) * 2, 24, 8, parameters=4)),
-        (ops.softmax(3, 4, FLOAT32), moved(48, 48, 48)),
-        (ops.gelu(12, BF16), moved(60, 24, 24)),
-        (ops.quick_gelu(12, BF16), moved(72, 24, 24)),
-        (ops.silu_mul(12, BF16), moved(72, 48, 24)),
+        (ops.elementwise("softmax", 12, FLOAT32), moved(48, 48, 48)),
+        (ops.elementwise("gelu", 12, BF16), moved(60, 24, 24)),
+        (ops.elementwise("quick_gelu", 12, BF16), moved(72, 24, 24)),
+        (ops.elementwise("silu_mul", 12, BF16), moved(72, 48, 24)),
         (ops.add(12, BF16), moved(12, 48, 24)),
         (ops.add(12, BF16, repeated=4), moved(12, 32, 24)),
         (ops.outer_sum(12, 7, BF16), moved(12, 14, 24)),
-        (ops.scale(12, BF16), moved(12, 24, 24)),
-        (ops.copy(12, BF16), moved(0, 24, 24)),
+        (ops.elementwise("scale", 12, BF16), moved(12, 24, 24)),
+        (ops.elementwise("copy", 12, BF16), moved(0, 24, 24)),
         # 3 rows, 2 terms of 4 numbers: 2 products and a sum each; 6 weights in float32.
         (ops.weighted_sum(3, 2, 4, BF16), moved(36, 48 + 24, 24)),
         # 3 rows of 8 scores; 2 values and ids of each.

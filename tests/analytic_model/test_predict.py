@@ -75,7 +75,7 @@ def test_a_decoded_token_reads_its_weights_once(published: ModelConfig) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_decode_equals_the_loop_over_its_steps(embedded: ModelConfig, attention: str, batch: int) -> None:
     policy = Policy(attention=attention, ignore_torch_unsupported_flops=False)  # type: ignore[arg-type]
-    workload = Workload.single_view(640, prompt_tokens=7, decode_tokens=12, batch=batch)
+    workload = Workload((640,), prompt_tokens=7, decode_tokens=12, batch=batch)
     contexts = (workload.sequence_length + step for step in range(workload.decode_steps))
     looped = sum((decode_step(embedded, each, policy, batch).cost for each in contexts), Cost())
     summed = predict(embedded, workload, policy).stages[Stage.DECODE].cost
