@@ -1,7 +1,4 @@
-"""Tables of costs as DataFrames of plain numbers: in FLOP, bytes, seconds, shares of 1.
-
-What the FLOPs page shows and the shell prints is these frames; nothing in them is text but names.
-"""
+"""Tables of costs as DataFrames of plain numbers: in FLOP, bytes, seconds, shares of 1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The shape of one page's work: views, tokens, steps. Shape only, never content.
-
-All from the same tiling and resolution functions as the core.
-"""
+"""The shape of one page's work: views, tokens, steps, by the core's tiling and resolution functions."""
 
 from __future__ import annotations
 
