@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dsocr_core.base.console import cancelled_by_interrupt, print_json
 from dsocr_core.base.paths import Temporary
-from dsocr_core.cli.compare_runs import may_be_run, written
+from dsocr_core.cli.compare_runs import written
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def gate(
     repeats: int = 10,
     contended: bool = False,
     json: bool = False,
-    junit: str | None = None,
     markdown: str | None = None,
     work: WorkOptions,
     console: Console,
@@ -66,14 +65,13 @@ def gate(
     code 0: within or faster, 3: slower, 4: inconclusive, 1: pages differ, 2: bad usage.
 
     Args:
-        images: pages to compare too, or a recorded run to read again
+        images: pages that both read, too
         baseline: a commit (default: HEAD; its parent where nothing changed)
         commit: the commit that is measured (default: the working tree)
         fail_above: change beyond which a metric is slower, or faster
         on: metrics like tokens/s,prefill,sam (default: both rates, prefill and the stages that take a while)
         repeats: processes a side at most
         contended: count processes beside other programs too
-        junit: write JUnit XML, with times
         markdown: write Markdown, for a pull request
     """
     from dsocr_core.measure import gate_report
@@ -82,22 +80,20 @@ def gate(
     if repeats < 2:
         raise SettingsError(f"--repeats is {repeats}: give 2 or more")
     metrics = tuple(filter(None, (name.strip() for name in on.split(","))))
-    again = len(images) == 1 and may_be_run(images[0])
     with ExitStack() as stack:
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
         plan = Plan(
             work.work(settings), location, baseline, commit, repeats, metrics,
-            share_of(fail_above), contended, images, again,
+            share_of(fail_above), contended, images,
         )  # fmt: skip
         gated = hold(plan, cancel)
     if json:
         print_json(gate_report.document(gated))
     else:
         gate_report.print_gate(gated, console)
-    for file, report in ((junit, gate_report.junit), (markdown, gate_report.markdown)):
-        if file:
-            console.print(written(file, report(gated)), markup=False)
+    if markdown:
+        console.print(written(markdown, gate_report.markdown(gated)), markup=False)
     return gate_report.exit_code(gated)
 
 

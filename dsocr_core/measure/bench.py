@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -32,7 +32,6 @@ from dsocr_core.backends.on_device import (
 )
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
-from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
@@ -174,8 +173,7 @@ def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
     if not plan.nvtx_only:
         with current(device):
             copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # nothing where there is no GPU
     named = str(dtype).removeprefix("torch.")
     return DeviceFigures(device_name(device), torch.__version__, copy, matmul, named)
 
@@ -257,8 +255,7 @@ class _Ranges(Observer):
         self._open: list[Any] = []
 
     def stage_started(self, stage: Stage) -> None:
-        self._open.append(record_function(stage.value))
-        self._open[-1].__enter__()
+        self._open.append(record_function(stage.value).__enter__())
 
     def stage_ended(self, stage: Stage, milliseconds: float) -> None:
         self._open.pop().__exit__(None, None, None)
@@ -266,10 +263,8 @@ class _Ranges(Observer):
 
 def _profile_page(backend: OnDevice, request: OcrRequest, file: Path, cancel: CancelToken | None) -> None:
     """Read a page and write torch's trace, whose times the profiler makes longer. Raises DsocrError."""
-    activities = [ProfilerActivity.CPU]
-    if backend.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as profiler:
+    on_gpu = [ProfilerActivity.CUDA] if backend.device.type == "cuda" else []
+    with profile(activities=[ProfilerActivity.CPU, *on_gpu]) as profiler:
         backend.read(request, _Ranges(), cancel)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -281,12 +276,8 @@ def _profile_page(backend: OnDevice, request: OcrRequest, file: Path, cancel: Ca
 # --- figures --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Costs:
-    """By arithmetic: FLOPs of each stage as a clock sees it, and bytes of a decode step."""
-
-    flops: dict[Stage, int]
-    bytes_per_token: float | None
+Costs = tuple[dict[Stage, int], float | None]
+"""By arithmetic: FLOPs of each stage as a clock sees it, and bytes of a decode step."""
 
 
 def _costs(checkpoint: str, plan: BenchPlan, result: OcrResult) -> Costs:
@@ -299,14 +290,15 @@ def _costs(checkpoint: str, plan: BenchPlan, result: OcrResult) -> Costs:
     # Each image but one has a separator that the work of one page does not count.
     several = workload.views * plan.images, workload.prompt_tokens + plan.images - 1
     workload = replace(workload, views=several[0], prompt_tokens=several[1])
-    attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
-    dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
-    policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
+    policy = Policy(
+        ignore_torch_unsupported_flops=False, dtype="float32" if inputs.dtype == "float32" else "bfloat16",
+        attention="eager" if inputs.attention == "eager" else "sdpa",
+    )  # fmt: skip
     config = load_config(Path(checkpoint.removeprefix(RANDOM_PREFIX)))
     prediction = predict(config, workload, policy)
     steps, decode = workload.decode_steps, prediction.stages[Stage.DECODE]
     flops = {stage: prediction.with_nested(stage).cost.flops for stage in prediction.stages}
-    return Costs(flops, decode.compulsory_bytes / steps if steps else None)
+    return flops, decode.compulsory_bytes / steps if steps else None
 
 
 def figures_of(
@@ -318,11 +310,11 @@ def figures_of(
     costs: Costs,
 ) -> EngineFigures:
     """What results and costs say of an engine."""
-    first, stages = results[0], {}
+    first, stages, (flops_of, moved) = results[0], {}, costs
     for stage in all_stages():
         timings = [timing for result in results for timing in result.timings if timing.stage is stage]
         if (spread := Spread.of([timing.milliseconds for timing in timings])) is not None:
-            flops, matmul = costs.flops.get(stage), device.matmul_flops_per_s
+            flops, matmul = flops_of.get(stage), device.matmul_flops_per_s
             rate = 1e3 * flops / spread.median if flops and spread.median else None
             share = rate / matmul if rate and matmul else None
             stages[stage.value] = StageFigures(spread, timings[0].calls, flops, rate, share)
@@ -332,7 +324,7 @@ def figures_of(
         for timing in result.timings
         if timing.stage == Stage.DECODE and timing.calls and timing.milliseconds
     ]
-    ms_per_token, moved, copy = Spread.of(steps), costs.bytes_per_token, device.copy_bytes_per_s
+    ms_per_token, copy = Spread.of(steps), device.copy_bytes_per_s
     bytes_per_s = 1e3 * moved / ms_per_token.median if moved and ms_per_token else None
     return EngineFigures(
         name=name, checkpoint=checkpoint, dtype=first.required_inputs.dtype,
@@ -378,7 +370,6 @@ def record_bench(
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
                 page = f"{result.request.image.stem} #{turn + 1}"
                 run.add(PageResults(page, results=[result]))
-            (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
             published = measured.published_flops if figures.name == VENDOR else {}
             run.finish(count=partial(_flops, published) if plan.count else None)
         ids.append(record.id)

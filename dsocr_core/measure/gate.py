@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from dsocr_core.base.errors import Cancelled, one_line
@@ -64,9 +63,7 @@ class Plan:
     contended: bool = False
     """Count runs beside other programs, too."""
     pages: tuple[str, ...] = ()
-    """Pages to read too, or a recorded run to read again."""
-    again: bool = False
-    """Pages are a recorded run."""
+    """Pages that both commits read, too."""
 
 
 def looks(most: int) -> tuple[int, ...]:
@@ -155,14 +152,6 @@ def _row(metric: str, found: dict[str, Any]) -> Row:
 
 
 @dataclass(frozen=True)
-class Parity:
-    """Outcome of the pages that were read: the command, and whether it was content."""
-
-    command: str
-    equal: bool
-
-
-@dataclass(frozen=True)
 class Gated:
     """Outcome of a gate."""
 
@@ -174,7 +163,8 @@ class Gated:
     runs_b: tuple[str, ...]
     machine: str
     seconds: float = 0.0
-    parity: Parity | None = None
+    pages_equal: bool | None = None
+    """None where no pages were read."""
 
 
 def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
@@ -185,7 +175,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
         with ExitStack() as stack:
             after = stack.enter_context(checked_out(plan.after)) if plan.after else working_tree()
             sides = [stack.enter_context(checked_out(before)), after]
-            parity = _parity(plan, sides, cancel, say) if plan.pages else None
+            equal = _parity(plan, sides, cancel, say) if plan.pages else None
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
                 made.append(round_)
                 if len(made) == 1:  # what cannot be judged is named before the rest is measured
@@ -198,7 +188,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
     except Cancelled:
         count = sum(map(len, made))
         raise Cancelled(f"cancelled; {plural(count, 'bench', 'benches')} measured in full") from None
-    return replace(gated, parity=parity, seconds=time.monotonic() - started)
+    return replace(gated, pages_equal=equal, seconds=time.monotonic() - started)
 
 
 def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
@@ -233,27 +223,18 @@ def _judged(
     return Gated(sides[0].name, sides[1].name, plan, judged, runs_a, runs_b, machine)
 
 
-def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> Parity:
-    """Read pages with both commits, or a recorded run again."""
-    engine, settings = ["--engine", plan.work.engine], plan.work.setting_words(of_pages=True)
+def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> bool:
+    """Read pages with both commits; tell whether they are equal."""
+    options, read = ["--engine", plan.work.engine, *plan.work.setting_words(of_pages=True)], list[str]()
     with Temporary("gate") as folder:
-        if plan.again:
-            places = [f"--history={plan.location}", f"--out={folder}/out"]
-            words = ["compare", *plan.pages, "--again", "--json", *places]
-        else:
-            read = []
-            for place, code in enumerate(sides):
-                say(f"parity: pages read by {code.name}")
-                words = ["run", *plan.pages, "--json", "--save", f"--history={folder}/{place}",
-                         f"--out={folder}/out-{place}", *engine, *settings]  # fmt: skip
-                ended, _, last = code.run(words, cancel)
-                if ended == 2 or not (found := list(Path(folder, str(place), "runs").glob("*"))):
-                    raise GateError(f"gate: the pages read by {code.name}: {last}")
-                read.append(str(found[0]))
-            words = ["compare", *read, "--json"]
-        say(f"parity: {words[0]}")
-        ended, _, last = sides[-1].run(words, cancel)
+        for place, code in enumerate(sides):
+            say(f"parity: pages read by {code.name}")
+            read.append(f"{folder}/{place}/runs/read")
+            words = ["run", *plan.pages, "--json", f"--out={read[-1]}", "--history=", *options]
+            ended, _, last = code.run(words, cancel)
+            if ended == 2:
+                raise GateError(f"gate: the pages read by {code.name}: {last}")
+        ended, _, last = sides[-1].run(["compare", *read, "--json"], cancel)
     if ended not in (0, 1):
-        raise GateError(f"gate: {words[0]} of the pages: {last}")
-    shown = " ".join(["dsocr", words[0], *plan.pages, *["--again"] * plan.again])
-    return Parity(shown, ended == 0)
+        raise GateError(f"gate: compare of the pages: {last}")
+    return ended == 0

@@ -1,4 +1,4 @@
-"""The report of a gate: a table, JSON, JUnit with times, Markdown for a pull request, and its exit code."""
+"""The report of a gate: a table, JSON, Markdown for a pull request, and its exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +15,6 @@ from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, plural, s
 from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage
-from dsocr_core.review.junit import junit_document, xml_text
 from dsocr_core.runs.labels import short
 from dsocr_core.runs.statistics import outcome_words
 
@@ -29,7 +27,7 @@ _LARGEST = 10.0
 
 def exit_code(gated: Gated) -> int:
     """Parity before speed: 1, then 3 slower, 4 inconclusive, 0."""
-    if gated.parity is not None and not gated.parity.equal:
+    if gated.pages_equal is False:
         return FAILED
     return {"slower": SLOWER, "inconclusive": INCONCLUSIVE}.get(gated.judged.verdict, OK)
 
@@ -44,7 +42,7 @@ def document(gated: Gated) -> dict[str, Any]:
         "engine": plan.work.engine, "machine": gated.machine, "rounds": len(gated.runs_a), "most": plan.most,
         "fail_above": plan.neutral, "seconds": round(gated.seconds, 1),
         "contended": list(gated.judged.contended), "metrics": rows,
-        "parity": None if gated.parity is None else asdict(gated.parity),
+        "pages_equal": gated.pages_equal,
         "verdict": gated.judged.verdict, "slower": gated.judged.metrics("slower"),
         "faster": gated.judged.metrics("faster"), "exit_code": exit_code(gated),
     }  # fmt: skip
@@ -59,9 +57,7 @@ def headline(gated: Gated) -> str:
         words += f": {', '.join(named)}"
     elif verdict == "inconclusive":
         words += f": {', '.join(gated.judged.metrics(verdict))}"
-    if gated.parity is not None and not gated.parity.equal:
-        words = f"PARITY: {gated.parity.command} found pages that differ; speed {words}"
-    return words
+    return f"PARITY: pages differ; speed {words}" if gated.pages_equal is False else words
 
 
 def print_gate(gated: Gated, console: Console) -> None:
@@ -88,40 +84,6 @@ def markdown(gated: Gated) -> str:
     return "\n".join(lines) + "\n"
 
 
-def junit(gated: Gated) -> str:
-    """JUnit XML: a test case a metric, its time that of a page or token after the change.
-
-    Failed where it is slower, an error where nothing can be said; pages that differ fail in a case of theirs.
-    """
-    rows, parity = gated.judged.rows, gated.parity
-    differs = parity is not None and not parity.equal
-    suite = Element(
-        "testsuite",
-        name=xml_text(f"speed gate {gated.before} -> {gated.after}"),
-        tests=str(len(rows) + (parity is not None)),
-        failures=str(len(gated.judged.metrics("slower")) + differs),
-        errors=str(len(gated.judged.metrics("inconclusive"))),
-        time=f"{gated.seconds:.3f}",
-    )
-    for row, cells in zip(rows, _cells(gated), strict=True):
-        case = SubElement(suite, "testcase", classname="speed", name=xml_text(_name(row)))
-        if row.after:
-            case.set("time", f"{1 / row.after if row.metric in RATES else row.after / 1000:.6f}")
-        words = ", ".join(
-            f"{name.lower()} {cell}" for name, cell in zip(_COLUMNS[1:], cells[1:], strict=True)
-        )
-        outcome = {"slower": "failure", "inconclusive": "error"}.get(row.verdict)
-        if outcome:
-            SubElement(case, outcome, type="speed", message=xml_text(words))
-        else:
-            SubElement(case, "system-out").text = xml_text(words)
-    if parity is not None:
-        case = SubElement(suite, "testcase", classname="parity", name=xml_text(parity.command))
-        if differs:
-            SubElement(case, "failure", type="parity", message="pages differ")
-    return junit_document(suite)
-
-
 # --- words ----------------------------------------------------------------------------------------
 
 
@@ -134,8 +96,8 @@ def _measured(gated: Gated) -> str:
 
 
 def _notes(gated: Gated) -> Iterator[str]:
-    if gated.parity is not None:
-        yield f"{gated.parity.command}: {'equal' if gated.parity.equal else 'pages differ'}"
+    if gated.pages_equal is not None:
+        yield f"{', '.join(gated.plan.pages)}: {'equal' if gated.pages_equal else 'pages differ'}"
     if count := len(gated.judged.contended):
         whole = len(gated.runs_a) + len(gated.runs_b)
         yield f"{count} of {whole} benches ran beside other programs (contended)"

@@ -158,7 +158,7 @@ def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
         replace(result, timings=(*timings, StageTiming(Stage.DECODE, decode_ms * times, 1000)))
         for times in (1, 2, 3)
     ]
-    costs = bench_module.Costs({Stage.SAM: 4 * 10**12, Stage.DECODE: 10**12}, 1.15e9)
+    costs: bench_module.Costs = {Stage.SAM: 4 * 10**12, Stage.DECODE: 10**12}, 1.15e9
     return bench_module.figures_of(name, "", results, [2.0, 4.0], DEVICE, costs)
 
 
@@ -227,8 +227,6 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert record["environment"]["machine"] == machine
     assert record["tables"]["readings"] == 4
     assert record["tables"]["timings"] == 4 * len(FIRST.stages)
-    document = json.loads((run / "bench.json").read_text())
-    assert document == json.loads(json.dumps(found.document()))
 
 
 # --- the device -----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -113,21 +112,15 @@ def test_contended_processes_are_left_out_with_those_beside_them(
     assert {row["runs_a"] for row in document["metrics"]} == {2} and document["rounds"] == 2
 
 
-@pytest.mark.parametrize(
-    ("pages", "parity", "code", "commands"),
-    [
-        (["page.png"], 1, 1, ["run", "run", "compare"]), (["page.png"], 0, 3, ["run", "run", "compare"]),
-        (["some-run"], 1, 1, ["compare"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("parity", "code"), [(1, 1), (0, 3)])
 def test_pages_are_compared_too_and_come_before_speed(
-    pages: list[str], parity: int, code: int, commands: list[str], clone: Path, history: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    parity: int, code: int, clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     benches = install(monkeypatch, clone, Benches(SLOW_SAM, parity=parity))
-    found, document = told(capsys, history, *pages, "--repeats=2", "--preset=small")
-    assert (found, document["parity"]["equal"]) == (code, not parity)
-    assert [command for command, _ in benches.ran][: len(commands)] == commands
+    found, document = told(capsys, history, "page.png", "--repeats=2", "--preset=small")
+    assert (found, document["pages_equal"]) == (code, not parity)
+    assert [command for command, _ in benches.ran][:3] == ["run", "run", "compare"]
     assert document["slower"], "speed is told as well"
 
 
@@ -261,18 +254,11 @@ def test_reports_say_the_same_to_people_and_programs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     install(monkeypatch, clone, Benches(SLOW_SAM, host="<b>lab</b> | 1", contended=[0]))
-    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
-    code = main(["gate", f"--history={history}", "--repeats=3", f"--junit={junit}", f"--markdown={markdown}"])
+    markdown = tmp_path / "gate.md"
+    code = main(["gate", f"--history={history}", "--repeats=3", f"--markdown={markdown}"])
     table = capsys.readouterr().out
     assert code == 3 and "2 of 6 benches ran beside other programs" in table
     assert "SLOWER: prefill +" in table
-
-    [suite] = ElementTree.parse(junit).getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "0")
-    cases = {case.get("name"): case for case in suite}
-    assert float(cases["sam"].get("time", "")) == pytest.approx(0.066, rel=0.01)
-    assert float(cases["tokens/s (decode)"].get("time", "")) == pytest.approx(0.4 / 99, rel=0.01)
-    assert cases["sam"].find("failure") is not None and cases["pages/s"].find("failure") is None
 
     text = markdown.read_text()
     rows = [line for line in text.splitlines() if line.startswith("|")]
