@@ -255,7 +255,8 @@ class _Ranges(Observer):
         self._open: list[Any] = []
 
     def stage_started(self, stage: Stage) -> None:
-        self._open.append(record_function(stage.value).__enter__())
+        self._open.append(record_function(stage.value))
+        self._open[-1].__enter__()
 
     def stage_ended(self, stage: Stage, milliseconds: float) -> None:
         self._open.pop().__exit__(None, None, None)
