@@ -24,7 +24,7 @@ from dsocr_core.runs.kernels import (
     profile_rows,
 )
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.launches import LAUNCHES, launches_in, metrics
+from tests.support.launches import launches_in
 from tests.support.paths import SHARED
 from tests.support.timed_history import record
 
@@ -64,23 +64,14 @@ def test_one_figure_has_the_names_of_all_pages_and_versions() -> None:
     assert (row["memory"], row["bandwidth"], row["duration_s"]) == (19.66, 345.14e9, pytest.approx(6.75e-6))
     assert row["limiter"] == "shared memory and warps" and row["occupancy"] is None and row["flops"] == 1e9
     assert row["bytes"] == pytest.approx(345.14e9 * 6.75e-6)
-    row = of(
-        ("gpu__time_duration.sum", 6750, "nsecond"), ("dram__bytes_read.sum", 1, "Mbyte"),
-        ("sm__throughput.avg.pct_of_peak_sustained_elapsed", 9.15, "%"),
-        ("dram__bytes_write.sum", 2, "Kbyte"),
-    )  # fmt: skip
-    assert (row["sm"], row["duration_s"], row["bytes"]) == (9.15, pytest.approx(6.75e-6), 1_002_000)
-    assert row["class"] is None and row["limiter"] is None
-    for figure, names in {
-        "sm": ["Compute (SM) [%]", "Compute (SM) Throughput"],
-        "memory": ["Memory [%]"], "dram": ["dram__throughput.avg.pct_of_peak_sustained_elapsed"],
-        "bytes_read": ["dram__bytes_op_read.sum", "dram__bytes_read.sum"],
-        "bytes_written": ["dram__bytes_op_write.sum", "dram__bytes_write.sum"],
-    }.items():  # fmt: skip
-        unit = "byte" if figure.startswith("bytes") else "%"
-        for name in names:
-            assert of((name, 71.5, unit))[figure] == 71.5, name
-            assert of((name, -5.0, unit))[figure] is None
+    for read, written in (("dram__bytes_read.sum", "dram__bytes_write.sum"),
+                          ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")):  # fmt: skip
+        row = of(
+            ("gpu__time_duration.sum", 6750, "nsecond"), (read, 1, "Mbyte"), (written, 2, "Kbyte"),
+            ("sm__throughput.avg.pct_of_peak_sustained_elapsed", 9.15, "%"), ("Memory [%]", -5.0, "%"),
+        )  # fmt: skip
+        assert (row["sm"], row["duration_s"], row["bytes"]) == (9.15, pytest.approx(6.75e-6), 1_002_000)
+        assert (row["class"], row["limiter"], row["memory"]) == (None, None, None)
 
 
 _TENSOR, _SASS = "sm__ops_path_tensor_src_bf16_dst_fp32", "sass_thread_inst_executed_op_"
@@ -187,35 +178,30 @@ def test_the_samples_figures_are_those_of_their_own_digest() -> None:
     assert sum(plain_name(kernel) in summed for kernel in kernels) >= 6  # both tools' names of a kernel meet
 
 
-def test_a_launch_has_its_share_and_its_class_and_an_average_weighs_as_often_as_it_ran() -> None:
-    rows = profile_rows(LAUNCHES, metrics())
-    assert rows["share"].tolist() == [0.75, 0.25] and rows["class"].tolist() == ["compute", "memory"]
-    assert rows["sm"].tolist() == [70.0, 5.0] and rows["l2"].isna().all()
-    times = pd.DataFrame({"number": [0], "metric": ["Invocations"], "value": [2.0], "unit": [None]})
-    rows = profile_rows(LAUNCHES, pd.concat([metrics(), times], ignore_index=True))
-    assert rows["share"].tolist() == pytest.approx([6 / 7, 1 / 7])
-
-
 def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> None:
     measured = {0: (5.0, 4.0, 80.0, 1e9), 1: (30.0, 40.0, 10.0, 6e9), 2: (10.0, 20.0, 50.0, 2e9)}
     names = {"Duration": "us", "Compute (SM) Throughput": "%", "DRAM Throughput": "%", f"{_TENSOR}.sum": None}
-    launches = [
-        {"number": number, "kernel": "copy" if number else "gemm", "stage": "decode"} for number in measured
-    ]
+    launches = pd.DataFrame(
+        [{"number": n, "kernel": "copy" if n else "gemm", "stage": "decode"} for n in measured]
+    )
     taken = [
         {"number": number, "metric": name, "value": value, "unit": unit}
         for number, values in measured.items()
         for (name, unit), value in zip(names.items(), values, strict=True)
     ]
-    rows = profile_rows(pd.DataFrame(launches), pd.DataFrame(taken))
+    rows = profile_rows(launches, pd.DataFrame(taken))
+    assert rows["class"].tolist() == ["memory", "latency", "latency"] and rows["l2"].isna().all()
     kernels = by_kernel(rows).set_index("kernel")
     copy = kernels.loc["copy"]
-    assert kernels.index.tolist() == ["copy", "gemm"] and copy["calls"] == 2
+    assert kernels.index.tolist() == ["copy", "gemm"] and (copy["calls"], copy["class"]) == (2, "latency")
     assert copy["duration_s"] == pytest.approx(40e-6) and copy["share"] == pytest.approx(40 / 45)
     assert (copy["sm"], copy["dram"]) == (pytest.approx(35.0), pytest.approx(20.0))  # 30 : 10 us
-    assert copy["flops"] == 8e9 and copy["class"] == "latency" and rows["class"].tolist()[0] == "memory"
     partly = by_kernel(rows.assign(flops=[1.0, 2.0, float("nan")])).set_index("kernel")["flops"]
-    assert partly["gemm"] == 1.0 and pd.isna(partly["copy"])
+    assert copy["flops"] == 8e9 and partly["gemm"] == 1.0 and pd.isna(partly["copy"])
+    # An average of two invocations weighs twice.
+    twice = {"number": 0, "metric": "Invocations", "value": 2.0, "unit": None}
+    rows = profile_rows(launches, pd.DataFrame([*taken, twice]))
+    assert rows["share"].tolist() == pytest.approx([10 / 50, 30 / 50, 10 / 50])
 
 
 # --- two runs -------------------------------------------------------------------------------------
