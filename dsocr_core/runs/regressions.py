@@ -5,9 +5,8 @@ Which commit is the baseline follows from when runs were made and how many there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import VISION, WHOLE, card_name, has_value, setting, setting_names, unlike
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
-from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, SURE, TOTAL
+from dsocr_core.runs.statistics import FEWEST_RUNS, SURE, TOTAL
 
 KINDS = ("slower", "look", "faster", "unchanged")
 """A confirmed slowdown, one to look at, a confirmed gain, and all else; in the order of the rows."""
@@ -83,9 +82,7 @@ class Workload:
         return Pair(*sides, before[:MOST_RUNS], runs[:MOST_RUNS]), f"{commit_a} → {commit_b}"
 
 
-def changes(
-    history: History, runs: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> Changes:
+def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Changes:
     """Compare the newest commit of each workload, setting and backend with its baseline, a row a stage.
 
     `runs` are those of the query `runs` that count. Rows are in the order of KINDS, in each the largest loss
@@ -93,22 +90,32 @@ def changes(
     """
     settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
     works = _workloads(settings)[:_MOST_PAIRS]
-    run_ids = list(dict.fromkeys(run for work in works for _, of in work.ordered for run in of))
+    of_works = pd.DataFrame(
+        [
+            (number, place, commit, work.backend, run)
+            for number, work in enumerate(works)
+            for place, (commit, of) in enumerate(reversed(work.ordered))
+            for run in of
+        ],
+        columns=["workload", "place", "commit", "backend", "run_id"],
+    )
+    run_ids = of_works["run_id"].unique().tolist()
     pace, pace_sql = history.query("pace", run_ids=run_ids)
     facts = runs.set_index("run_id").loc[run_ids].to_dict("index")
     newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
-    of_works = [setting(run, work.backend) for run, work in zip(newest, works, strict=True)]
-    short = setting_names(of_works)
-    names = unlike({number: short[each] for number, each in enumerate(of_works)})
-    created = {str(run): fact["created"] for run, fact in facts.items()}
-    series, marks = _series(works, names, pace, created)
-    rows = _rows(history, works, neutral, contended)
-    if rows.empty:
-        return Changes(pd.DataFrame(columns=COLUMNS), series, marks, [sql, pace_sql])
-    cards = {number: card_name(run) for number, run in enumerate(newest)}
-    rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
-    rows = rows.assign(trend=_trends(history, works, rows, pace))
-    return Changes(rows[COLUMNS], series, marks, [sql, pace_sql])
+    settings_of = [setting(run, work.backend) for run, work in zip(newest, works, strict=True)]
+    short = setting_names(settings_of)
+    names = unlike({number: short[each] for number, each in enumerate(settings_of)})
+    series = _series(of_works.merge(pace, on=["run_id", "backend"]).dropna(subset="pages_per_s"))
+    since = [facts[of[-1]]["created"] for of in series["run_ids"]]
+    series = series.assign(name=series["workload"].map(names), since=since)
+    rows = _rows(history, works, contended)
+    if len(rows):
+        cards = {number: card_name(run) for number, run in enumerate(newest)}
+        rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
+        rows = rows.assign(trend=_trends(history, of_works, rows, pace))
+    marks = series[series["step"]].rename(columns={"pages_per_s": "after"})
+    return Changes(rows[COLUMNS], series[SERIES], marks[_MARKS], [sql, pace_sql])
 
 
 def _workloads(settings: pd.DataFrame) -> list[Workload]:
@@ -129,44 +136,32 @@ def _workloads(settings: pd.DataFrame) -> list[Workload]:
 _MARKS = ["workload", "position", "before", "after", "words"]
 
 
-def _series(
-    works: Sequence[Workload], names: Mapping[int, str], pace: pd.DataFrame, created: Mapping[str, Any]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Pages a second of each workload's commits, medians over their runs, and where they changed."""
-    rate = pace.set_index(["run_id", "backend"])["pages_per_s"].dropna().to_dict()
-    rows: list[tuple[Any, ...]] = []
-    marks = []
-    for number, work in enumerate(works):
-        known = [
-            (commit, of, rates)
-            for commit, of in reversed(work.ordered)
-            if (rates := [rate[run, work.backend] for run in of if (run, work.backend) in rate])
-        ]
-        for position, (commit, of, rates) in enumerate(known):
-            about = (number, names[number], work.backend, commit, position, created[of[-1]], of)
-            rows.append((*about, float(np.median(rates))))
-        for before, now in pairwise(rows[len(rows) - len(known) :]):
-            if max(before[-1], now[-1]) >= STEP * min(before[-1], now[-1]):
-                words = f"{plural(len(before[-2]), 'run')} before and {len(now[-2])} after"
-                marks.append((number, now[4], before[-1], now[-1], words))
-    return pd.DataFrame(rows, columns=SERIES), pd.DataFrame(marks, columns=_MARKS)
+def _series(rated: pd.DataFrame) -> pd.DataFrame:
+    """Pages a second of each workload's commits, medians over their runs, and where they stepped."""
+    keys = ["workload", "place", "commit", "backend"]
+    series = rated.groupby(keys, as_index=False).agg(
+        run_ids=("run_id", list), pages_per_s=("pages_per_s", "median")
+    )
+    of_work = series.groupby("workload")
+    before, now = of_work["pages_per_s"].shift(), series["pages_per_s"]
+    runs = series["run_ids"].map(len)
+    words = [
+        f"{plural(int(a), 'run')} before and {b} after" if has_value(a) else ""
+        for a, b in zip(runs.groupby(series["workload"]).shift(), runs, strict=True)
+    ]
+    step = np.maximum(before, now) >= STEP * np.minimum(before, now)
+    return series.assign(position=of_work.cumcount(), before=before, words=words, step=step)
 
 
 def _trends(
-    history: History, works: Sequence[Workload], rows: pd.DataFrame, pace: pd.DataFrame
+    history: History, of_works: pd.DataFrame, rows: pd.DataFrame, pace: pd.DataFrame
 ) -> list[list[float]]:
     """Medians of each row's stage over its workload's commits, the oldest first."""
-    runs = [
-        (number, place, run, works[number].backend)
-        for number in rows["workload"].unique()
-        for place, (_, of) in enumerate(reversed(works[number].ordered))
-        for run in of
-    ]
-    of_runs = pd.DataFrame(runs, columns=["workload", "place", "run_id", "backend"])
-    summary, _ = history.query("stage_summary", run_ids=of_runs["run_id"].tolist())
+    of_works = of_works[of_works["workload"].isin(rows["workload"])]
+    summary, _ = history.query("stage_summary", run_ids=of_works["run_id"].tolist())
     whole = pace.assign(stage=WHOLE, median=pace["page_ms"])
     both = pd.concat([summary[["run_id", "backend", "stage", "median"]], whole], join="inner")
-    medians = of_runs.merge(both, on=["run_id", "backend"]).dropna(subset="median")
+    medians = of_works.merge(both, on=["run_id", "backend"]).dropna(subset="median")
     of_commits = medians.groupby(["workload", "stage", "place"])["median"].median()
     lists = of_commits.groupby(level=[0, 1]).agg(list).to_dict()
     return [lists.get(key, []) for key in zip(rows["workload"], rows["stage"], strict=True)]
@@ -175,18 +170,17 @@ def _trends(
 # --- rows of stages -------------------------------------------------------------------------------
 
 
-def _rows(history: History, works: Sequence[Workload], neutral: float, contended: bool) -> pd.DataFrame:
+def _rows(history: History, works: Sequence[Workload], contended: bool) -> pd.DataFrame:
     """Stages of all pairs with what B lost, in the order of their kinds."""
     found = [(number, *pair) for number, work in enumerate(works) if (pair := work.pair)]
+    compared = compare_pairs(history, [pair for _, pair, _ in found], contended) if found else []
     parts = [
-        compared.assign(workload=number, backend=pair.b[1], a=pair.a[0], b=pair.b[0], commits=commits)
-        for (number, pair, commits), compared in zip(
-            found, compare_pairs(history, [pair for _, pair, _ in found], neutral, contended), strict=True
-        )
-    ] if found else []  # fmt: skip
-    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    if rows.empty:
-        return rows
+        each.assign(workload=number, backend=pair.b[1], a=pair.a[0], b=pair.b[0], commits=commits)
+        for (number, pair, commits), each in zip(found, compared, strict=True)
+    ]
+    if not any(map(len, parts)):
+        return pd.DataFrame(columns=COLUMNS, dtype=object)
+    rows = pd.concat(parts, ignore_index=True)
     total = rows[rows["stage"] == TOTAL].set_index("workload")["median_a"]
     page_ms = rows["workload"].map(total.combine_first(rows.groupby("workload")["median_a"].max()))
     times = rows["ratio"].fillna(rows["median_b"] / rows["median_a"])

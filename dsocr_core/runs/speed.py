@@ -43,9 +43,7 @@ class Pair:
     """True where both are of one commit, machine and setting."""
 
 
-def compare_speed(
-    history: History, a: RunSide, b: RunSide, neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> pd.DataFrame:
+def compare_speed(history: History, a: RunSide, b: RunSide, contended: bool = False) -> pd.DataFrame:
     """`statistics.compare_runs` of both sides, a row a stage and one of whole pages.
 
     Empty where they have no page's times in common. With `contended` runs beside other programs count, and
@@ -54,7 +52,7 @@ def compare_speed(
     runs_a, runs_b = (_alike(history, run, contended) for run, _ in (a, b))
     if one_kind := a[0] != b[0] and b[0] in runs_a:
         runs_a, runs_b = [a[0]], [b[0]]
-    return compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], neutral, contended)[0]
+    return compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], contended)[0]
 
 
 def _alike(history: History, run_id: str, contended: bool) -> list[str]:
@@ -65,14 +63,12 @@ def _alike(history: History, run_id: str, contended: bool) -> list[str]:
     return list(dict.fromkeys([run_id, *found["run_id"].head(MOST_RUNS)]))
 
 
-def compare_pairs(
-    history: History, pairs: Sequence[Pair], neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> list[pd.DataFrame]:
+def compare_pairs(history: History, pairs: Sequence[Pair], contended: bool = False) -> list[pd.DataFrame]:
     """`compare_speed` of each pair, whose runs are known. Raises HistoryError."""
     draws, found = _draws(history, pairs), []
     of_pairs = draws.groupby("pair").indices
     for number, pair in enumerate(pairs):
-        compared = compare_runs(draws.iloc[of_pairs.get(number, [])], (pair.a[0], pair.b[0]), neutral)
+        compared = compare_runs(draws.iloc[of_pairs.get(number, [])], (pair.a[0], pair.b[0]))
         if why := _no_speed(history.record(pair.a[0]), history.record(pair.b[0]), contended):
             compared = _without_speed(compared, why)
         elif pair.one_kind:
