@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.runs.history import History, check
-from dsocr_core.runs.importers.detect import import_paths, kind_of
+from dsocr_core.runs.importers.detect import import_paths, reader_of
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
@@ -188,7 +188,7 @@ def profiles(random: Random, folder: Path) -> str | None:
         content = content.decode(errors="replace").encode("utf-16")
     file = folder / random.choice(("a.csv", "a.json", "a.txt", "a.sqlite", "a.nsys-rep", "é.jsonl"))
     file.write_bytes(damaged(random, content))
-    for run in kind_of(file).read(RunFiles(file)):
+    for run in reader_of(file)(RunFiles(file)):
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):
                 rows_to_table(table, run.record.id, rows)

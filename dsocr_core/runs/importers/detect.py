@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -31,28 +30,12 @@ from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
-WORDS = {
-    "dsocr": "runs of this project",
-    "llm-perf-opt": "runs of llm-perf-opt",
-    "nsys": "profiles of Nsight Systems",
-    "ncu": "profiles of Nsight Compute",
-    "torch": "profiles of torch.profiler",
-    "sweep": "analytic sweeps",
-}
-"""Sources of runs in words."""
-
 
 # --- kinds ------------------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
-    """A form in which runs are found."""
-
-    source: str
-    looks_like: Callable[[Path, str], bool]
-    """Asked of its path, and for a file of how its text begins."""
-    read: Callable[[RunFiles], list[ImportedRun]]
-    """Reader of the runs of a place. Raises InvalidFile."""
+Reader = Callable[[RunFiles], list[ImportedRun]]
+"""Reader of the runs of a place. Raises InvalidFile."""
 
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
@@ -73,21 +56,21 @@ def _read_tables(files: RunFiles) -> list[ImportedRun]:
     return runs
 
 
-FOLDERS = (
-    Kind("dsocr", lambda folder, _: own_run.is_sharded_run(folder),
-         lambda files: [own_run.read_sharded_run(str(files.place))]),
-    Kind("dsocr", lambda folder, _: own_run.is_own_run(folder), own_run.read_own_run),
-    Kind("llm-perf-opt", lambda folder, _: llm_perf_opt.is_run(folder), llm_perf_opt.read_run),
-    Kind("ncu", lambda folder, _: ncu.is_profile(folder), ncu.read_profile),
-    Kind("sweep", lambda folder, _: bool(sweeps.files_in(folder)), sweeps.read_sweep),
-)  # fmt: skip
-"""In the order in which they are asked."""
-FILES = (
-    Kind("nsys", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
-    Kind("tables", lambda _, head: has_table(head), _read_tables),
-    Kind("sweep", lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
-    Kind("torch", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
+FOLDERS: tuple[tuple[Callable[[Path], bool], Reader], ...] = (
+    (own_run.is_sharded_run, own_run.read_output),
+    (own_run.is_own_run, own_run.read_own_run),
+    (llm_perf_opt.is_run, llm_perf_opt.read_run),
+    (ncu.is_profile, ncu.read_profile),
+    (lambda folder: bool(sweeps.files_in(folder)), sweeps.read_sweep),
 )
+"""Readers of folders, in the order in which they are asked."""
+FILES: tuple[tuple[Callable[[Path, str], bool], Reader], ...] = (
+    (lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
+    (lambda _, head: has_table(head), _read_tables),
+    (lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
+    (lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
+)
+"""Readers of files, asked by a file's name and how its text begins."""
 
 _LOOKS = (
     (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\(ns\)"?[,;]', "Nsight Systems",
@@ -104,13 +87,13 @@ _TAKEN = (
 )
 
 
-def kind_of(file: Path) -> Kind:
-    """The kind of a file by itself. Raises InvalidFile: what it looks like, and what is taken."""
+def reader_of(file: Path) -> Reader:
+    """The reader of a file by itself. Raises InvalidFile: what it looks like, and what is taken."""
     if not (head := head_of(file)):
         raise InvalidFile("empty")
-    for kind in FILES:
-        if kind.looks_like(file, head):
-            return kind
+    for looks_like, read in FILES:
+        if looks_like(file, head):
+            return read
     named = file.name.replace("\n", " ") + "\n" + head
     like, way_out = next(words for form, *words in _LOOKS if re.search(form, named, re.MULTILINE))
     raise InvalidFile(f"looks like {like}; {_TAKEN}{way_out}")
@@ -187,12 +170,14 @@ class _Import:
 
     def _is_whole_run(self, directory: Path) -> bool:
         """Take the run of a folder; tells whether all that the folder holds is of it."""
-        kind = next((kind for kind in FOLDERS if kind.looks_like(directory, "")), None)
-        if kind is None or directory in self._of_runs:
+        read = next((read for is_run, read in FOLDERS if is_run(directory)), None)
+        if read is None or directory in self._of_runs:
             return False
-        for file in (directory / "run", *self._read(kind, directory).seen):
+        self._of_runs.add(directory)
+        files = self._read(read, directory)
+        for file in files.seen:
             self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(directory))}
-        return kind.source == "dsocr"
+        return files.whole
 
     def _file(self, file: Path) -> None:
         """A file that is not part of a run's folder."""
@@ -200,7 +185,7 @@ class _Import:
             self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
-            self._read(kind_of(file), file)
+            self._read(reader_of(file), file)
         except InvalidFile as error:
             self._skip(file, str(error))
 
@@ -222,16 +207,15 @@ class _Import:
         file, directory = self._archive
         return file / path.relative_to(directory)
 
-    def _read(self, kind: Kind, place: Path) -> RunFiles:
+    def _read(self, read: Reader, place: Path) -> RunFiles:
         """Read the runs of a folder or a file and write them; returns its files."""
         files = RunFiles(place)
         runs: list[ImportedRun] = []
         try:
-            runs = kind.read(files)
+            runs = read(files)
         except InvalidFile as error:
-            document = place / (own_run.DOCUMENT if kind.source == "dsocr" else "")
-            if document not in files.seen:
-                files.skip(document, str(error))
+            if place not in files.seen:
+                files.skip(place, str(error))
         for skipped in files.skipped:
             self._skip(*skipped)
         for run in runs:

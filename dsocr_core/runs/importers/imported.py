@@ -200,6 +200,8 @@ class RunFiles:
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
     """Files that were taken, or named in `skipped`."""
+    whole: bool = False
+    """All that the folder holds is of its run."""
 
     def take(
         self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT

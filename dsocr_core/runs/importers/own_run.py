@@ -63,7 +63,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
 
     What `SHA256SUMS` lists is held against it, and nothing else is part of the run.
     """
-    directory = run.place
+    directory, run.whole = run.place, True
     if is_begun(directory):
         raise InvalidFile("not finished: dsocr run --resume goes on with it")
     try:
@@ -135,6 +135,12 @@ def _other_files(run: RunFiles, listed: Collection[str] | None) -> dict[str, byt
 
 def is_sharded_run(directory: Path) -> bool:
     return (directory / RUN).is_file() and (directory / "done").is_dir()
+
+
+def read_output(run: RunFiles) -> list[ImportedRun]:
+    """The run of a cluster's output in a folder. Raises InvalidFile."""
+    run.whole = True
+    return [read_sharded_run(str(run.place))]
 
 
 def take_sharded_run(location: str, root: Path) -> str:

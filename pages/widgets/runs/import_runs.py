@@ -15,7 +15,7 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers.detect import WORDS, import_paths
+from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
 from pages.widgets.shared import table
@@ -87,9 +87,9 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
 @st.dialog("Import runs", width="large")
 def dialog(history: History) -> None:
     """Files or a folder, and what became of them."""
-    forms = ", ".join(WORDS.values())
     st.caption(
-        f"{forms[0].upper()}{forms[1:]}: their files and folders, or a zip archive of them. Runs already "
+        "Runs of this project and of llm-perf-opt, profiles of Nsight Systems, Nsight Compute and "
+        "torch.profiler, analytic sweeps: their files and folders, or a zip archive of them. Runs already "
         "imported are skipped."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",

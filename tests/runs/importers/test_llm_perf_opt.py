@@ -14,9 +14,10 @@ from PIL import Image
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.llm_perf_opt import read_summary
-from tests.support.flat_tables import flat_tables
-from tests.support.imported_files import imported
+from dsocr_core.runs.importers.imported import RunFiles
+from dsocr_core.runs.importers.llm_perf_opt import read_run, read_summary
+from dsocr_core.runs.importers.llm_perf_pages import page_names
+from tests.support.imported_files import imported, rows_of
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -27,31 +28,27 @@ KERNELS = "nsys/summary_cuda_gpu_kern_sum.csv"
 VIZ = "viz/0123456789abcdef0123456789abcdef"
 
 
-def rows(history: History, run_id: str, table: str) -> list[dict[str, Any]]:
-    found = flat_tables(history, run_id).get(table)
-    return [] if found is None else found.to_pylist()
-
-
 # --- samples ------------------------------------------------------------------------------------
 
 
 @with_samples
 @pytest.mark.parametrize(("place", "stage"), SAMPLE_RUNS.items())
-def test_every_figure_of_a_sample_run(history: History, place: str, stage: str | None) -> None:
-    (run,) = import_paths(history, [SAMPLES / place]).imported
-    record, folder = history.record(run.run_id), SAMPLES / place
-    table = pd.read_csv(folder / KERNELS)
+def test_every_figure_of_a_sample_run(place: str, stage: str | None) -> None:
+    folder = SAMPLES / place
+    (run,) = read_run(RunFiles(folder))
+    # The only "input" of a run under Nsight is a command line: no page comes of it.
+    record, tables = run.record, rows_of(run)
+    assert tables.keys() == {"stage_timings", "kernels"}
     columns = ["time_percent", "total_ns", "instances", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns"]
-    kernels = pd.DataFrame(rows(history, run.run_id, "kernels"))
-    assert kernels[[*columns, "name"]].to_numpy().tolist() == table.to_numpy().tolist()
-    assert {*kernels["stage"].where(kernels["stage"].notna(), None)} == {stage}
+    kernels, printed = pd.DataFrame(tables["kernels"]), pd.read_csv(folder / KERNELS)
+    assert kernels[[*columns, "name"]].to_numpy().tolist() == printed.to_numpy().tolist()
+    assert {row["stage"] for row in tables["kernels"]} == {stage}
     text = (folder / "stakeholder_summary.md").read_text()
     stages = re.findall(r"^\|(prefill|decode|sam|clip|projector)\|(.+?)\|(.+?)\|$", text, re.MULTILINE)
-    stages += [("vision", *re.search(r"Vision ≈ ([\d.]+) ± ([\d.]+) ms", text).groups())]  # type: ignore[union-attr]
-    timings = rows(history, run.run_id, "stage_timings")
-    assert all(row["page"] is None and row["backend"] == "vendor" and row["calls"] is None for row in timings)
-    inside = {"sam", "clip", "projector", "vision"}
-    assert all(row["inside_prefill"] == (row["stage"] in inside) for row in timings)
+    stages += [("vision", *re.findall(r"Vision ≈ ([\d.]+) ± ([\d.]+) ms", text)[0])]
+    timings = tables["stage_timings"]
+    assert {(row["page"], row["backend"], row["calls"]) for row in timings} == {(None, "vendor", None)}
+    assert all(row["inside_prefill"] == (row["stage"] not in ("prefill", "decode")) for row in timings)
     assert {(row["stage"], row["aggregate"]): row["milliseconds"] for row in timings} == {
         (name, of): float(value)
         for name, *pair in stages
@@ -59,8 +56,8 @@ def test_every_figure_of_a_sample_run(history: History, place: str, stage: str |
     }
     reported: Any = record.environment["reported"]
     for name, label in (("tokens", "Tokens"), ("tokens_per_s", "Tokens/s")):
-        pair = re.search(rf"^\|{label}\|(.+?)\|(.+?)\|$", text, re.MULTILINE)
-        assert pair and reported[name] == {"mean": float(pair[1]), "std": float(pair[2])}
+        [found] = re.findall(rf"^\|{label}\|(.+?)\|(.+?)\|$", text, re.MULTILINE)
+        assert reported[name] == pair(*map(float, found))
     scopes = re.findall(r"^\|(Model-level|Prefill|Decode)\|(0\.\d+)\|$", text, re.MULTILINE)
     assert reported["mfu"] == {scope.lower(): float(value) for scope, value in scopes}
     assert f"|Peak TFLOPs (est.)|{reported['peak_tflops']}" in text
@@ -70,12 +67,7 @@ def test_every_figure_of_a_sample_run(history: History, place: str, stage: str |
     assert (record.source, record.profiled, record.backends) == ("llm-perf-opt", True, ("vendor",))
     assert (record.preset, record.dtype, record.device) == ("gundam", "bfloat16", "cuda:0")
     assert record.attention == "flash_attention_2" and record.notes is None
-    assert (
-        f"max_new_tokens: {record.settings['infer']['max_new_tokens']}"
-        in (folder / "config.yaml").read_text()
-    )
-    # The only "input" of a run under Nsight is a command line: no page comes of it.
-    assert set(flat_tables(history, run.run_id)) == {"stage_timings", "kernels"}
+    assert record.settings["infer"]["max_new_tokens"]
 
 
 @with_samples
@@ -87,9 +79,8 @@ def test_a_whole_tree_and_every_file_of_it_accounted_for(history: History) -> No
     taken = {SAMPLES / place / name for place in SAMPLE_RUNS for name in names}
     taken |= {SAMPLES / "ncu/command.yaml", *SAMPLES.glob("ncu/kernel_*/*.csv")}
     taken |= set(SAMPLES.glob("sweep/*/*/*_sweep.json"))
-    assert {item.path for item in report.skipped} == {
-        path for path in SAMPLES.rglob("*") if path.is_file()
-    } - taken
+    files = {path for path in SAMPLES.rglob("*") if path.is_file()}
+    assert {item.path for item in report.skipped} == files - taken
 
 
 # --- a run directory with everything, written by hand ---------------------------------------------
@@ -175,29 +166,29 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
         "mfu": {"model-level": 0.0026, "prefill": 0.021, "decode": 0.0002},  # 0.0: vision's was not computed
         "peak_tflops": 209.5, "model_dims": {"d_model": 1280, "d_ff": 6848, "n_layers": 12},
     }  # fmt: skip
-    images = {row["page"]: row for row in rows(history, found.run_id, "images")}
-    assert images["a/page.png"] | {"run_id": "", "text_raw": ""} == dict.fromkeys(images["a/page.png"]) | {
-        "run_id": "", "page": "a/page.png", "path": "/data/a/page.png", "width": 800, "height": 600,
-        "bytes": 1234, "preset": "small", "new_tokens": 100, "backend": "vendor", "text_raw": "",
+    tables = rows_of(read_run(RunFiles(run))[0])
+    first, second, third = tables["readings"]
+    assert {name: value for name, value in first.items() if value is not None} == {
+        "page": "a/page.png", "path": "/data/a/page.png", "width": 800, "height": 600, "bytes": 1234,
+        "preset": "small", "new_tokens": 100, "backend": "vendor", "text_raw": TEXTS[0],
+        "boxes": [dict.fromkeys(first["boxes"][0]) | {
+            "number": 0, "x1": 8.0, "y1": 12.0, "x2": 88.0, "y2": 42.0, "text": "Invoice"}],
+        "times": [{"stage": "prefill", "milliseconds": 95.5, "calls": None},
+                  {"stage": "decode", "milliseconds": 1975.25, "calls": None}],
     }  # fmt: skip
-    assert {page: row["text_raw"] for page, row in images.items()} == dict(
-        zip(("a/page.png", "b/page.png", "c.png"), (*TEXTS, None), strict=True)
-    )
-    times = {
-        (row["page"], row["stage"], row["aggregate"]): row["milliseconds"]
-        for row in rows(history, found.run_id, "stage_timings")
-    }
+    assert (second["page"], second["text_raw"], third["page"], third["text_raw"]) == (
+        "b/page.png", TEXTS[1], "c.png", None,
+    )  # fmt: skip
     measured: Any = METRICS["aggregates"]["stage_ms"]
+    times = {(row["page"], row["stage"], row["aggregate"]): row["milliseconds"]
+             for row in tables["stage_timings"]}  # fmt: skip
     assert times == {
         ("a/page.png", "prefill", "page"): 95.5,  # vision 0.0: its writer's word for "not timed"
-        ("a/page.png", "decode", "page"): 1975.25,
-        ("b/page.png", "prefill", "page"): 105.0,
-        ("b/page.png", "decode", "page"): 2025.0,
-        ("b/page.png", "vision", "page"): 43.0,
+        ("a/page.png", "decode", "page"): 1975.25, ("b/page.png", "prefill", "page"): 105.0,
+        ("b/page.png", "decode", "page"): 2025.0, ("b/page.png", "vision", "page"): 43.0,
         **{(None, stage, of): pair[of] for stage, pair in measured.items() for of in ("mean", "std")},
-    }
-    flops = {(row["stage"], row["kind"]): row["flops"] for row in rows(history, found.run_id, "stage_flops")}
-    assert flops == {
+    }  # fmt: skip
+    assert {(row["stage"], row["kind"]): row["flops"] for row in tables["stage_flops"]} == {
         ("sam", "traced"): 1.5e12, ("sam", "traced_isolated"): 1.25e12, ("clip", "analytic"): 3.5e11,
         ("prefill", "traced"): 8e11, ("prefill", "analytic"): 6e11, ("decode", "analytic_per_token"): 1.14e9,
     }  # fmt: skip
@@ -206,14 +197,13 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
         "fvcore", -2e11, -25.0, 100.25,
     ]  # fmt: skip
     assert gaps.loc[["sam", "clip"], "gap_flops"].isna().all()  # one side alone; 0 is not known
-    (box,) = rows(history, found.run_id, "boxes")
-    assert [box[name] for name in ("page", "number", "x1", "y1", "x2", "y2", "text", "label")] == [
-        "a/page.png", 0, 8.0, 12.0, 88.0, 42.0, "Invoice", None,
-    ]  # fmt: skip
     for name in ("result.mmd", "result_with_boxes.jpg", "images/0.jpg", "info.json"):
         whole = (run / "torch_profiler" / VIZ / name).read_bytes()
         assert history.file(found.run_id, f"vendor/{VIZ}/{name}").read_bytes() == whole
     assert history.file(found.run_id, "imported/metrics.json").read_text() == json.dumps(METRICS)
+    with History(run.parents[1] / "second", run.parents[1] / "history") as second_history:
+        known = import_paths(second_history, [run]).known
+    assert [each.run_id for each in known] == [found.run_id]
 
 
 @pytest.mark.parametrize(
@@ -239,50 +229,51 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_damaged_is_named_and_the_rest_is_taken(
-    history_of_all: History, run: Path, name: str, content: str, reason: str
+    run: Path, name: str, content: str, reason: str
 ) -> None:
     file = (run / "torch_profiler" / name).resolve()
     file.write_text(content)
-    report = import_paths(history_of_all, [run])
-    assert len(report.imported) + len(report.known) == 1 and history_of_all.problems == {}
-    reasons = {item.path: item.reason for item in report.skipped}
-    assert re.search(reason, reasons[file]) and "\n" not in reasons[file]
+    files = RunFiles(run)
+    (found,) = read_run(files)
+    reasons = {item.path: item.reason for item in files.skipped}
+    assert re.search(reason, reasons[file]) and "\n" not in reasons[file] and rows_of(found)["stage_timings"]
 
 
-def test_pages_that_failed_were_read_again_or_cut_short_are_pages(history: History, run: Path) -> None:
+def test_pages_that_failed_were_read_again_or_cut_short_are_pages(run: Path) -> None:
     """Lines with an error are this project's own: its run directories have the same layout."""
-    predictions = run / "torch_profiler/pred/predictions.jsonl"
     more = [
         PREDICTIONS[0] | {"prefill_ms": 91.0, "text_raw": "other"},
         {"image": "/data/c.png", "source": "c.png", "backend": "eager", "error": "c.png: cut short"},
     ]
-    predictions.write_text(
-        predictions.read_text() + "".join(json.dumps(each) + "\n" for each in more) + '{"im'
-    )
+    with (run / "torch_profiler/pred/predictions.jsonl").open("a") as predictions:
+        predictions.write("".join(json.dumps(each) + "\n" for each in more) + '{"im')
     shown = run / "torch_profiler/viz" / ("f" * 32)
     shown.mkdir()
     (shown / "info.json").write_text(json.dumps({"source_image": "/data/d.png", "error": "no memory"}))
-    report = import_paths(history, [run])
-    (found,) = report.imported
-    assert [item.reason[:22] for item in report.skipped] == ["line 5: not valid JSON"]
-    images = {row["page"]: (row["error"], row["text_raw"]) for row in rows(history, found.run_id, "images")}
-    assert images == {
-        "a/page.png": (None, TEXTS[0]), "b/page.png": (None, TEXTS[1]), "a/page.png (2)": (None, "other"),
-        "c.png": ("c.png: cut short", None), "d.png": ("no memory", None),
-    }  # fmt: skip
-    assert int(history.runs()["failed"].iloc[0]) == 2
+    files = RunFiles(run)
+    (found,) = read_run(files)
+    assert [item.reason[:22] for item in files.skipped] == ["line 5: not valid JSON"]
+    readings = rows_of(found)["readings"]
     # The boxes are those of the reading that has their text.
-    assert [row["page"] for row in rows(history, found.run_id, "boxes")] == ["a/page.png"]
+    assert [(row["page"], row["error"], row["text_raw"], row["boxes"] is None) for row in readings] == [
+        ("a/page.png", None, TEXTS[0], False), ("b/page.png", None, TEXTS[1], True),
+        ("a/page.png (2)", None, "other", True), ("c.png", "c.png: cut short", None, True),
+        ("d.png", "no memory", None, True),
+    ]  # fmt: skip
 
 
-def test_a_run_that_is_known_from_another_place_is_not_written_again(
-    history: History, tmp_path: Path, run: Path
-) -> None:
-    import_paths(history, [run])
-    with History(tmp_path / "second", tmp_path / "history") as second:
-        report = import_paths(second, [run])
-    assert (len(report.imported), len(report.known)) == (0, 1)
-    assert not list((tmp_path / "second").rglob("run.json"))
+@pytest.mark.parametrize(
+    ("images", "names"),
+    [
+        (["/m/pages/a.png", "/m/pages/b.png"], ["a.png", "b.png"]),
+        (["/m/x/a.png", "/m/y/z/a.png", "/m/x/a.png"], ["x/a.png", "y/z/a.png", "x/a.png (2)"]),
+        (["C:\\m\\a.png", "C:\\m\\b.png"], ["a.png", "b.png"]),
+        (["a.png", "a.png (2)", "a.png"], ["a.png", "a.png (2)", "a.png (3)"]),
+        (["../../a.png", ""], ["a.png", ""]),
+    ],
+)
+def test_a_page_is_named_by_its_path_in_the_common_folder(images: list[str], names: list[str]) -> None:
+    assert page_names(images) == names
 
 
 def test_links_inside_a_run_are_not_followed(history: History, tmp_path: Path, run: Path) -> None:
@@ -291,7 +282,7 @@ def test_links_inside_a_run_are_not_followed(history: History, tmp_path: Path, r
     report = import_paths(history, [run])
     (found,) = report.imported
     assert [item.path for item in report.skipped] == [run / "torch_profiler"]
-    assert set(flat_tables(history, found.run_id)) == {"readings", "images", "stage_flops"}
+    assert history.tables(found.run_id).keys() == {"readings", "stage_flops"}
 
 
 SUMMARY = """# Stakeholder Summary

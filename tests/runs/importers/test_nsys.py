@@ -12,7 +12,7 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import nsys
-from dsocr_core.runs.importers.detect import kind_of
+from dsocr_core.runs.importers.detect import reader_of
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.llm_perf_opt import read_run
 from dsocr_core.runs.importers.nsys import kernels_of
@@ -38,7 +38,7 @@ def test_a_kernel_summary_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "my kernels.csv"
     imported(file, CSV)
     os.utime(file, (1_700_000_000, 1_700_000_000))
-    (run,) = kind_of(file).read(RunFiles(file))
+    (run,) = reader_of(file)(RunFiles(file))
     record, found = run.record, run.tables
     assert (record.source, record.profiled, record.created) == ("nsys", True, "2023-11-14T22:13:20+00:00")
     assert record.notes == (
