@@ -51,7 +51,6 @@ class FastEngine(Engine):
         kind = "page" if step is None else "batch"
         if kind in self._ready or self.checkpoint.model.device.type != "cuda":
             return
-        # As above.
         from dsocr_core.engine.fast.prefill import MOST_TOKENS
         from dsocr_core.engine.fast.vision import VisionPass
         from dsocr_core.kernels.compile import compiled_together
