@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,9 @@ import pytest
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.reading.records import GROUNDING_PROMPT, UNLIMITED
-from dsocr_core.settings import InferSettings, Settings, VendorSettings
+from dsocr_core.settings import InferSettings, Settings, VendorSettings, settings_of
 
 PAGE = Path("page.png")
-
-
-def test_inf_in_any_case_means_no_limit_of_ones_own() -> None:
-    for text in ("inf", "INF", "Inf", " inf "):
-        assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
 
 
 @pytest.mark.parametrize(
@@ -38,11 +34,12 @@ def test_values_out_of_range_are_named(kind: Callable[..., object], field: str, 
     assert "\n" not in str(error.value)
 
 
-def test_the_default_preset_suits_the_checkpoint() -> None:
-    assert Settings().preset_name == "small"
-    assert Settings(checkpoint=str(EMBEDDED_CHECKPOINT)).is_embedded
+def test_defaults_suit_the_checkpoint_and_inf_is_no_limit() -> None:
+    assert Settings().preset_name == "small" and Settings(checkpoint=str(EMBEDDED_CHECKPOINT)).is_embedded
     assert Settings(checkpoint="elsewhere").preset_name == "gundam"
     assert Settings(checkpoint="elsewhere", preset="Base").preset_name == "base"
+    for text in ("inf", "INF", " inf "):
+        assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
 
 
 def test_a_request_carries_what_decides_a_page() -> None:
@@ -52,10 +49,17 @@ def test_a_request_carries_what_decides_a_page() -> None:
     assert (request.max_new_tokens, request.no_repeat_ngram_size) == (9, 35)
 
 
+def test_settings_come_back_from_their_document_and_an_unknown_one_is_refused() -> None:
+    infer, vendor = InferSettings(max_new_tokens="inf", ngram_whitelist=["<td>"]), VendorSettings("py", 7.5)
+    settings = Settings(preset="tiny", infer=infer, vendor=vendor, b={"spec": "eager", "dtype": "float32"})
+    assert settings_of(json.loads(json.dumps(asdict(settings)))) == settings
+    with pytest.raises(DsocrError, match="'colour' is no setting"):
+        settings_of({"colour": 1})
+
+
 RUNS = """
 from dsocr_core.runs.history import DEFAULT_LOCATION
 from dsocr_core.base.paths import RUNS_DIRECTORY
-from dsocr_core.reading.records import UNLIMITED
 from dsocr_core.settings import Settings, history_location
 print(RUNS_DIRECTORY, history_location(Settings()), DEFAULT_LOCATION)
 """
@@ -63,47 +67,34 @@ print(RUNS_DIRECTORY, history_location(Settings()), DEFAULT_LOCATION)
 
 @pytest.mark.parametrize("named", [True, False])
 def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_path: Path) -> None:
-    ask = [sys.executable, "-c", RUNS]
     environment = os.environ | {"DSOCR_RUNS": str(tmp_path) if named else ""}
-    said = subprocess.run(ask, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", RUNS], cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
     runs = tmp_path if named else PROJECT_ROOT / "data" / "runs"
     assert said.stdout.split() == [str(runs), str(runs / "history"), str(runs / "history")]
 
 
-def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason() -> None:
-    for prompt, reason in (
-        ("Free OCR.", "before the page and after it again"),
-        ("<image> a <image> b", "leave out the text between"),
-    ):
-        with pytest.raises(DsocrError, match=reason):
-            Settings(prompt=prompt)
-
-
-def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given() -> None:
-    def size(**infer: Any) -> int:
-        return Settings(infer=InferSettings(**infer)).request(Path("a.png")).no_repeat_ngram_size
-
-    assert (size(), size(eval_mode=True)) == (20, 35)
-    assert (size(eval_mode=True, no_repeat_ngram_size=20), size(no_repeat_ngram_size=0)) == (20, 0)
-    asked = Settings(infer=InferSettings(eval_mode=True, test_compress=True)).request(Path("a.png"))
-    assert (asked.eval_mode, asked.test_compress, asked.no_repeat_ngram_size) == (True, True, 35)
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [("Free OCR.", "before the page and after"), ("<image> a <image> b", "leave out the text between")],
+)
+def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, reason: str) -> None:
+    with pytest.raises(DsocrError, match=reason):
+        Settings(prompt=prompt)
 
 
 @pytest.mark.parametrize(
-    ("given", "own", "published", "note"),
-    [
-        ({}, "eager", "eager", ""),
-        ({"attention": "flash_attention_2"}, "flash_attention_2", "flash_attention_2", ""),
-        ({"attention": "sdpa"}, "sdpa", "eager", "sdpa against eager"),
-        ({"engine": "fast"}, "sdpa", "eager", ""),
-    ],
-)
-def test_a_comparison_takes_an_attention_that_both_sides_have(
-    given: dict[str, Any], own: str, published: str, note: str
-) -> None:
-    compared = Settings(**given).for_comparison()
-    assert (compared.own_attention, compared.vendor_attention) == (own, published)
-    assert note in compared.attention_note and bool(note) == bool(compared.attention_note)
+    ("infer", "size"),
+    [({}, 20), ({"eval_mode": True}, 35), ({"eval_mode": True, "no_repeat_ngram_size": 20}, 20),
+     ({"no_repeat_ngram_size": 0}, 0)],
+)  # fmt: skip
+def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given(infer: Any, size: int) -> None:
+    assert Settings(infer=InferSettings(**infer)).request(PAGE).no_repeat_ngram_size == size
+
+
+# --- pages in one prompt ----------------------------------------------------------------------------
 
 
 def settings_of_model(directory: Path, architecture: str, **others: Any) -> Settings:
@@ -126,7 +117,6 @@ def test_pages_in_one_prompt_have_a_preset_a_prompt_and_a_window_of_their_own(tm
 @pytest.mark.parametrize(
     ("architecture", "others", "count", "words"),
     [
-        ("DeepseekOCRForCausalLM", {}, 2, "reads one image a prompt"),
         ("DeepseekOCR2ForCausalLM", {}, 2, "reads one image a prompt"),
         ("UnlimitedOCRForCausalLM", {}, 120, "120 pages, and a prompt of Unlimited-OCR takes 119"),
         ("UnlimitedOCRForCausalLM", {"preset": "gundam"}, 2, "'gundam' cuts pages.*give base"),
@@ -141,53 +131,37 @@ def test_pages_that_a_model_cannot_read_together_are_refused(
         settings.request(PAGE, more=(PAGE,) * (count - 1))
 
 
-def test_an_unknown_preset_is_told_the_presets_of_every_model() -> None:
-    with pytest.raises(
-        DsocrError, match=r"gundam \(DeepSeek-OCR\); default, 768, 1024 \(DeepSeek-OCR-2\); base"
-    ):
-        Settings(preset="640")
-
-
 # --- what reads as A and as B ------------------------------------------------------------------------
 
 
-def test_without_a_choice_the_engine_is_compared_with_the_vendor() -> None:
-    settings = Settings()
-    assert settings.side_names == ("eager", "vendor")
-    assert settings.of_side("a") is settings and settings.of_side("b") is settings
-
-
 def test_a_side_has_its_own_settings_and_the_run_s_where_it_has_none() -> None:
+    usual = Settings()
+    assert usual.side_names == ("eager", "vendor") and usual.of_side("a") is usual
     settings = Settings(
-        preset="tiny",
-        infer=InferSettings(max_new_tokens=50, no_repeat_ngram_size=35),
+        preset="tiny", infer=InferSettings(max_new_tokens=50, no_repeat_ngram_size=35),
         b={"spec": "eager", "dtype": "bfloat16", "infer.max_new_tokens": "9"},
-    )
+    )  # fmt: skip
     a, b = settings.of_side("a"), settings.of_side("b")
     assert (a.engine, a.dtype, a.infer.max_new_tokens) == ("eager", "auto", 50)
     assert (b.engine, b.dtype, b.preset) == ("eager", "bfloat16", "tiny")
     request = b.request(PAGE)
     assert (request.max_new_tokens, request.no_repeat_ngram_size) == (9, 35)
     assert settings.side_names == ("eager", "eager-2")
-
-
-def test_the_vendor_s_worker_is_set_per_side() -> None:
-    settings = Settings(b={"spec": "vendor", "timeout_s": 7, "interpreter": "/usr/bin/python3"})
-    own = settings.of_side("b").vendor
-    assert (own.timeout_s, own.interpreter) == (7.0, "/usr/bin/python3")
-    assert settings.vendor.timeout_s == 900.0
+    of_worker = Settings(b={"spec": "vendor", "timeout_s": 7, "interpreter": "/usr/bin/python3"})
+    assert of_worker.of_side("b").vendor == VendorSettings("/usr/bin/python3", 7.0)
+    named = Settings(a="exact", b="exact", backends={"exact": {"spec": "eager", "dtype": "float32"}})
+    assert named.side_names == ("exact", "exact-2") and named.of_side("b").dtype == "float32"
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"a": "turbo"}, "backend 'turbo' is not known"),
+        ({"a": "turbo"}, "is not known"),
         ({"b": {"spec": "eager", "infer": {"tokens": 3}}}, "eager-2: infer has no setting 'tokens'"),
         ({"b": {"spec": "eager", "infer.max_new_tokens": 0}}, "infer.max_new_tokens is 0"),
         ({"b": {"spec": "vendor", "timeout_s": 0}}, "vendor: timeout_s is 0"),
         ({"b": {"spec": "eager", "preset": "huge"}}, "huge"),
         ({"backends": {"x": {"spec": "endpoint:nowhere"}}}, "no address"),
-        ({"backends": {"x": None}}, "backends: x is no backend"),
         ({"a": "x", "backends": {"y": "eager"}}, "or one of y"),
     ],
 )
@@ -197,21 +171,28 @@ def test_a_backend_that_cannot_be_is_refused_with_the_settings(given: dict[str, 
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_backend_of_the_configuration_is_named() -> None:
-    settings = Settings(a="exact", b="exact", backends={"exact": {"spec": "eager", "dtype": "float32"}})
-    assert settings.side_names == ("exact", "exact-2")
-    assert settings.of_side("b").dtype == "float32"
+SDPA = {"spec": "eager", "attention": "sdpa"}
 
 
-def test_only_the_eager_engine_takes_the_published_attention_in_a_comparison() -> None:
-    both = Settings(a="fast", b="eager").for_comparison()
-    assert both.of_side("a").own_attention == "sdpa" and both.of_side("b").own_attention == "eager"
-    chosen = Settings(a="fast", b={"spec": "eager", "attention": "sdpa"}).for_comparison()
-    assert chosen.of_side("b").own_attention == "sdpa"
-    served = Settings(b="endpoint:http://h/v1").for_comparison()
-    assert served.of_side("a").own_attention == "eager"
-
-
-def test_unlike_attention_of_the_engine_and_the_vendor_is_said() -> None:
-    assert "sdpa against eager" in Settings(a={"spec": "eager", "attention": "sdpa"}).attention_note
-    assert Settings(a="eager", b="fast").attention_note == ""
+@pytest.mark.parametrize(
+    ("given", "a", "b", "note"),
+    [
+        ({}, "eager", "eager", ""),
+        ({"attention": "flash_attention_2"}, "flash_attention_2", "flash_attention_2", ""),
+        ({"attention": "sdpa"}, "sdpa", "eager", "sdpa against eager"),
+        ({"a": SDPA}, "sdpa", "eager", "sdpa against eager"),
+        ({"a": "fast", "b": "eager"}, "sdpa", "eager", ""),
+        ({"a": "fast", "b": SDPA}, "sdpa", "eager", ""),
+        ({"b": "endpoint:http://h/v1"}, "eager", "eager", ""),
+    ],
+)
+def test_a_comparison_takes_an_attention_that_both_sides_have_and_says_where_they_differ(
+    given: dict[str, Any], a: str, b: str, note: str
+) -> None:
+    compared = Settings(**given).for_comparison()
+    assert compared.of_side("a").own_attention == a
+    if "b" not in given:
+        assert compared.of_side("b").vendor_attention == b
+    elif given["b"] == "eager":
+        assert compared.of_side("b").own_attention == b
+    assert note in compared.attention_note and bool(note) == bool(compared.attention_note)
