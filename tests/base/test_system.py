@@ -74,8 +74,7 @@ def test_windows_is_one_line_that_names_wsl(command: list[str]) -> None:
     assert len(done.stderr.splitlines()) == 1 and "WSL" in done.stderr, done.stderr
 
 
-def test_memory_without_seals_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create")
+def test_memory_that_shrinks_is_refused_and_the_rest_reads_as_zeros() -> None:
     memory = SharedMemory(16)
     os.pwrite(memory.descriptor, b"\1" * 16, 0)
     first = memory.first(4)
@@ -87,7 +86,8 @@ def test_memory_without_seals_is_copied(monkeypatch: pytest.MonkeyPatch) -> None
         memory.first(4)
 
 
-def test_a_block_has_less_memory_and_gives_it_back() -> None:
+def test_a_block_has_less_memory_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that the system refuses stops nothing."""
     before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
     assert used is not None and used[0] >= used[1] > 0
     with memory_limit(2**30):
@@ -96,13 +96,10 @@ def test_a_block_has_less_memory_and_gives_it_back() -> None:
             assert resource.getrlimit(resource.RLIMIT_AS)[0] <= used[0] + 2**30 + 2**28
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
-
-def test_a_limit_that_a_system_refuses_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(limit: int, limits: tuple[int, int]) -> None:
         if limits != before:
             raise ValueError("current limit exceeds maximum limit")
 
-    before = resource.getrlimit(resource.RLIMIT_AS)
     monkeypatch.setattr(resource, "setrlimit", refuse)
     with memory_limit(2**30):
         assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -148,7 +148,7 @@ def test_settings_come_from_yaml_options_win_and_a_pipe_gets_json_only(
     words = ("run", "--config", config, page, "--preset", "tiny", "--out", tmp_path / "out", "--nvtx-only")
     done = subprocess.run(
         [sys.executable, "-m", "dsocr_core", *words, "--json"], capture_output=True, text=True,
-        cwd=PROJECT_ROOT, env=os.environ | {"PYTHONWARNINGS": "default", "DSOCR_RUNS": str(tmp_path / "runs")},
+        cwd=PROJECT_ROOT, env=os.environ | {"PYTHONWARNINGS": "default", "DSOCR_RUNS": f"{tmp_path}/runs"},
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
