@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,34 +31,24 @@ def run_names(history: History) -> list[str]:
     return history.runs()["run_id"].tolist()
 
 
-def test_an_empty_place_is_an_empty_history(tmp_path: Path) -> None:
-    with History(tmp_path / "not yet there") as history:
-        assert len(history) == 0 and history.refresh() == 0
-        assert history.query("stage_summary")[0].empty
+def test_runs_of_others_come_and_go_with_a_refresh_in_the_order_of_their_time(tmp_path: Path) -> None:
+    with History(tmp_path / "h") as history:
+        assert len(history) == history.refresh() == 0 and history.query("stage_summary")[0].empty
         assert history.sql("SELECT count(*) AS n FROM boxes")["n"].tolist() == [0]
-    assert not (tmp_path / "not yet there").exists()
-
-
-def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
-    with History(tmp_path) as history:
-        write_run(tmp_path, "a", [timing("p", "sam", 1.0)], created="2026-01-01")
-        write_run(tmp_path, "b", [timing("p", "sam", 2.0)], created="2026-01-03T00:00:00+02:00")
-        assert len(history) == 0
-        assert history.refresh() == 2 and history.refresh() == 0
-        assert run_names(history) == ["b", "a"]
-        assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
-        Storage(tmp_path).remove("a")
-        assert history.refresh() == 1
-        assert run_names(history) == ["b"]
+        assert not (tmp_path / "h").exists()
+        for name, created in (
+            ("now", "2026-01-01"), ("zone", "2026-01-03T00:00:00+02:00"), ("old", "1969-12-31"),
+            ("new", "2999-01-01"),
+        ):  # fmt: skip
+            write_run(tmp_path / "h", name, [timing("p", "sam", 2.0)], created=created)
+        assert history.refresh() == 4 and history.refresh() == 0
+        assert history.run_ids() == ["old", "now", "zone", "new"] == run_names(history)[::-1]
+        assert str(history.runs()["created"].iloc[1]) == "2026-01-02 22:00:00"
+        for name in ("now", "old", "new"):
+            Storage(tmp_path / "h").remove(name)
+        assert history.refresh() == 3 and run_names(history) == ["zone"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
         assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
-
-
-def test_runs_are_in_the_order_of_their_recorded_time(tmp_path: Path) -> None:
-    for name, created in (("now", "2026-01-01"), ("old", "1969-12-31T23:59:59+00:00"), ("new", "2999-01-01")):
-        write_run(tmp_path, name, [timing("p", "sam", 1.5)], created=created)
-    with History(tmp_path) as history:
-        assert history.run_ids() == ["old", "now", "new"] == run_names(history)[::-1]
 
 
 def test_further_places_are_only_read_and_the_first_one_counts(tmp_path: Path) -> None:
@@ -81,17 +70,13 @@ def test_further_places_are_only_read_and_the_first_one_counts(tmp_path: Path) -
         assert history.sql(of_both)["milliseconds"].tolist() == [2.0]
 
 
-def test_people_see_every_table(tmp_path: Path) -> None:
+def test_people_see_every_table_and_questions_need_their_parameters(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, record("a")) as writer:
         writer.add_rows("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
         assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
-
-
-def test_questions_need_their_parameters(tmp_path: Path) -> None:
-    with History(tmp_path) as history:
         for name, given, words in (
             ("what", {}, "no query 'what'"), ("facts", {"section": "x"}, r"missing \['run_ids'\]"),
             ("runs", {"speed": 1}, r"unknown \['speed'\]"),
@@ -124,26 +109,16 @@ def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
         assert list(fresh.runs()["tags"].iloc[0]) == ["h200"]
 
 
-def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
-    write(tmp_path, *"abc")
-    with History(tmp_path) as history:
-        history.trash(["a", "c"])
-        assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
-        history.restore(["c"])
-        assert run_names(history) == ["c", "b"] and history.runs(trashed=True)["run_id"].tolist() == ["a"]
-        assert history.record("a").id == "a"
-        with pytest.raises(HistoryError, match="no run 'x'"):
-            history.trash(["b", "x"])
-        assert history.trashed() == ["a"]
-
-
 def test_what_was_said_last_counts_although_the_clock_went_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, "a")
+    write(tmp_path, *"abc")
     with History(tmp_path) as history:
         history.note("a", "before")
-        history.trash(["a"])
+        history.trash(["a", "c"])
+        assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
+        with pytest.raises(HistoryError, match="no run 'x'"):
+            history.trash(["b", "x"])
         now = time.time_ns()
         monkeypatch.setattr(time, "time_ns", lambda: now - 86_400 * 10**9)
         history.note("a", "after")
@@ -152,8 +127,9 @@ def test_what_was_said_last_counts_although_the_clock_went_back(
         history.tag("a", "good", on=False)
         with History(tmp_path) as anew:
             for one in (history, anew):
-                row = one.runs().iloc[0]
-                assert row["note"] == "after" and one.trashed() == [] and not list(row["tags"])
+                row = one.runs().iloc[-1]
+                assert row["note"] == "after" and one.trashed() == ["c"] and not list(row["tags"])
+                assert one.runs(trashed=True)["run_id"].tolist() == ["c"] and one.record("c").id == "c"
 
 
 def test_changed_and_foreign_annotations_are_named(tmp_path: Path) -> None:
@@ -265,19 +241,6 @@ def test_a_run_damaged_while_the_history_is_open_is_left_out_until_it_is_repaire
         assert history.refresh() == 1 and not history.problems and answers(history) == 5
 
 
-def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
-    write(tmp_path, "a")
-    (tmp_path / "runs" / "being copied").mkdir()
-    document = tmp_path / "runs" / "a" / "run.json"
-    document.rename(tmp_path / "aside")
-    (tmp_path / "runs" / "afile").write_text("")
-    with History(tmp_path) as history:
-        a_file = {"runs/afile": "its folder cannot be listed (Not a directory)"}
-        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"} | a_file
-        (tmp_path / "aside").rename(document)
-        assert history.refresh() == 1 and history.problems == a_file
-
-
 def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,22 +256,29 @@ def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
     assert json.loads(file.read_text())["schema_version"] == SCHEMA_VERSION + 1
 
 
-@pytest.mark.parametrize("kind", ["dangling link", "file"])
-def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_path: Path, kind: str) -> None:
-    write(tmp_path, "a")
+@pytest.mark.parametrize("kind", ["dangling link", "file", "no document"])
+def test_what_is_no_run_is_named_and_can_be_deleted(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, "a", "strange")
+    strange = tmp_path / "runs" / "strange"
+    (strange / "run.json").rename(tmp_path / "aside")
+    (tmp_path / "runs" / "being copied").mkdir()
+    if kind != "no document":
+        strange.rename(tmp_path / "away")
     with History(tmp_path) as history:
-        history.tag("a", "kept")
-        strange = tmp_path / "runs" / "strange"
+        history.tag("a", "mine")
         if kind == "file":
             strange.write_text("words")
-        else:
+        elif kind == "dangling link":
             strange.symlink_to(tmp_path / "nowhere")
         history.refresh()
-        assert "its folder cannot be listed" in history.problems["runs/strange"]
+        words = "run.json: missing" if kind == "no document" else "its folder cannot be listed"
+        assert list(history.problems) == ["runs/strange"] and words in history.problems["runs/strange"]
         write(tmp_path, "another")
         history.refresh()  # what comes later is there too
-        assert run_names(history) == ["another", "a"] and run_names(history)
-        assert history.runs(tags=["kept"])["run_id"].tolist() == ["a"]
+        assert run_names(history) == ["another", "a"] and history.runs(tags=["mine"])["run_id"].item() == "a"
+        if kind == "no document":
+            (tmp_path / "aside").rename(strange / "run.json")
+            assert history.refresh() == 1 and not history.problems
         history.trash(["strange"])
         assert history.empty_trash() == 1
         assert not history.problems and not list((tmp_path / "unfinished").iterdir())
@@ -317,25 +287,19 @@ def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_pat
 # --- places ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["../x", "", ".x", "a/b"])
-@pytest.mark.parametrize("ask", [Storage.directory, Storage.document, Storage.remove])
-def test_what_is_no_name_of_a_run_is_refused(tmp_path: Path, ask: Callable[..., object], name: str) -> None:
-    (tmp_path / "x").mkdir()
-    with pytest.raises(StorageError, match="is no name of a run"):
-        ask(Storage(tmp_path), name)
-    assert (tmp_path / "x").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("relative", "words"),
-    [*((out, "is not a file of a run") for out in ("../../secret", "/etc/hostname", "", "a/../..", "a\0")),
-     ("clean/none.jpg", "not there"), ("x" * 300, "not there")],
-)  # fmt: skip
-def test_a_path_that_leads_out_of_a_run_is_refused(tmp_path: Path, relative: str, words: str) -> None:
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a")
+    (tmp_path / "x").mkdir()
     (tmp_path / "secret").touch()
-    with pytest.raises(StorageError, match=words):
-        Storage(tmp_path).file("a", relative)
+    for name in ("../x", "", ".x", "a/b"):
+        for ask in (Storage.directory, Storage.document, Storage.remove):
+            with pytest.raises(StorageError, match="is no name of a run"):
+                ask(Storage(tmp_path), name)
+    assert (tmp_path / "x").is_dir()
+    out = ("../../secret", "/etc/hostname", "", "a/../..", "a\0")
+    for relative in (*out, "clean/none.jpg", "x" * 300):
+        with pytest.raises(StorageError, match="is not a file of a run" if relative in out else "not there"):
+            Storage(tmp_path).file("a", relative)
 
 
 def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
@@ -349,11 +313,3 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(StorageError, match=words):
             History(place)
-
-
-def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(tmp_path: Path) -> None:
-    RunDirectory.create(tmp_path, record()).close()
-    [left] = (tmp_path / "unfinished").iterdir()
-    os.utime(left, (time.time() + 10**6, time.time() + 10**6))
-    assert [leftover.age_s for leftover in Storage(tmp_path).leftovers(clear=True)] == [0.0]
-    assert not Storage(tmp_path).leftovers()

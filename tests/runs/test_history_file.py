@@ -33,15 +33,10 @@ ENDLESS = "SELECT sum(sqrt(a.range * b.range)) AS n FROM range(100000000) a, ran
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    return tmp_path / "scratch"
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -56,9 +51,9 @@ def ingested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the runs whose files were read."""
     names, read_run = list[str](), ingest.read_run
 
-    def counted(storage: object, number: int, name: str, version: str) -> object:
+    def counted(storage: Any, number: int, name: str, version: str) -> object:
         names.append(name)
-        return read_run(storage, number, name, version)  # type: ignore[arg-type]
+        return read_run(storage, number, name, version)
 
     monkeypatch.setattr(ingest, "read_run", counted)
     return names
@@ -67,10 +62,6 @@ def ingested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def write(root: Path, name: str, number: int) -> None:
     times = [timing(f"p{page}", "sam", 1.0 + number + page) for page in range(3)]
     write_run(root, name, times, created=f"2026-01-0{number + 1}", settings={"preset": name})
-
-
-def file_of(history: History) -> Path:
-    return history._made.path
 
 
 def answers(history: History) -> list[pd.DataFrame]:
@@ -102,11 +93,31 @@ def test_what_was_read_once_is_not_read_again(root: Path, ingested: list[str]) -
         made = answers(history)
         assert other.refresh() == 1
         assert_same(answers(other), made)
-        file_of(history).unlink()
+        history._made.path.unlink()
     with History(root) as history:
         assert sorted(ingested[5:]) == ["a", "c", "d", "e"]
         assert_same(answers(history), made)
         assert list(history.runs(tags=["good"])["run_id"]) == ["a"]
+
+
+def test_flops_of_shapes_are_added_when_they_are_asked_for_and_only_for_new_runs(root: Path) -> None:
+    """Also where the columns of a run do not tell them."""
+
+    def shaped(history: History) -> int:
+        with history._file.cursor() as cursor:
+            return int(cursor.execute("SELECT count(shaped) FROM ix.entries").fetchall()[0][0])
+
+    with History(root) as history:
+        state = history.state
+        assert shaped(history) == 0 and history.query("flop_gaps")[0].empty and shaped(history) == 3
+        assert history.state is state
+        write(root, "d", 3)
+        file = root / "runs" / "d" / "readings.parquet"
+        pq.write_table(pq.read_table(file).drop_columns(["request"]), file)
+        write_checksums(file.parent)
+        assert history.refresh() == 1 and shaped(history) == 3 and not history.problems
+        assert history.sql("SELECT * FROM stage_times").empty and shaped(history) == 4
+        assert not history._file.unshaped and len(history) == 4
 
 
 def test_a_new_run_of_other_columns_is_named_and_leaves_nothing(root: Path, ingested: list[str]) -> None:
@@ -129,11 +140,11 @@ def test_a_note_that_goes_away_is_forgotten_and_many_are_written_into_the_file(
 ) -> None:
     monkeypatch.setattr(history_file, "_MOST_LATER", 2)
     with History(root) as history:
-        first = file_of(history).stat().st_ino
+        first = history._file.inode
         for number in range(3):
-            assert file_of(history).stat().st_ino == first
+            assert history._file.inode == first
             history.note("a", f"note {number}")
-        assert file_of(history).stat().st_ino != first and history.runs().iloc[-1]["note"] == "note 2"
+        assert history._file.inode != first and history.runs().iloc[-1]["note"] == "note 2"
         max((root / "annotations").iterdir()).unlink()
         history.refresh()
         assert history.runs().iloc[-1]["note"] == "note 1"
@@ -154,25 +165,33 @@ def test_processes_at_once_make_one_file(root: Path, interpreter: Path, cache: P
 # --- damage ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["folder", "emptied"])
-def test_it_may_be_deleted_while_it_is_open(root: Path, cache: Path, kind: str) -> None:
+def other_program(file: Path) -> None:
+    with duckdb.connect(str(file.with_name("other"))) as other:
+        other.execute("CREATE TABLE runs (run_id VARCHAR)")
+    file.with_name("other").replace(file)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda file: file.parents[2].rename(file.parents[3] / "aside"), lambda file: file.write_bytes(b""),
+     other_program],
+    ids=["folder gone", "emptied", "another program's"],
+)  # fmt: skip
+def test_it_may_be_replaced_while_it_is_open(root: Path, act: Callable[[Path], object]) -> None:
     with History(root) as history:
         made = answers(history)
-        if kind == "folder":
-            cache.rename(cache.with_name("aside"))
-        else:
-            file_of(history).write_bytes(b"")
+        act(history._made.path)
         assert_same(answers(history), made)
         write(root, "d", 3)
         assert history.refresh() == 1 and len(history) == 4
     with History(root) as history:
-        assert len(history) == 4 and file_of(history).is_file()
+        assert len(history) == 4 and history._made.path.is_file()
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_damaged_file_is_made_anew(root: Path, times: int) -> None:
     with History(root) as history:
-        made, file = answers(history), file_of(history)
+        made, file = answers(history), history._made.path
     for seed in range(times):
         chance = random.Random(seed)
         content = bytearray(file.read_bytes())
@@ -186,26 +205,11 @@ def test_a_damaged_file_is_made_anew(root: Path, times: int) -> None:
         file.write_bytes(content)
         with History(root) as history:
             assert_same(answers(history), made)
-
-
-@pytest.mark.parametrize("first", [0, 3 * 4096], ids=["whole", "one block behind the headers"])
-def test_a_file_that_is_damaged_while_it_is_open_is_made_anew_for_sql(root: Path, first: int) -> None:
-    with History(root) as history:
-        content = bytearray(file_of(history).read_bytes())
-        content[first:] = bytes(byte ^ 0xFF for byte in content[first:])
-        with file_of(history).open("r+b") as handle:
-            handle.write(content)
-        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [9]
-
-
-def test_a_file_of_another_program_under_its_name_is_replaced(root: Path) -> None:
-    with History(root) as history:
-        made, file = answers(history), file_of(history)
-    file.unlink()
-    with duckdb.connect(str(file)) as other:
-        other.execute("CREATE TABLE runs (run_id VARCHAR)")
-    with History(root) as history:
-        assert_same(answers(history), made)
+            # Also behind the headers, while it is open.
+            whole = history._made.path.read_bytes()
+            with history._made.path.open("r+b") as handle:
+                handle.write(whole[: 3 * 4096] + bytes(byte ^ 0xFF for byte in whole[3 * 4096 :]))
+            assert history.sql("SELECT count(*) AS n FROM stage_statistics")["n"].tolist() == [3]
 
 
 def test_a_cache_that_takes_no_file_costs_only_time(
@@ -217,7 +221,7 @@ def test_a_cache_that_takes_no_file_costs_only_time(
         write(root, "d", 3)
         history.refresh()
         assert history.run_ids() == [*RUNS, "d"]
-        temporary = file_of(history)
+        temporary = history._made.path
         assert temporary.parent.parent == Path(tempfile.gettempdir())
     assert not temporary.exists()
     [words] = caplog.messages
@@ -249,7 +253,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("ask", ["cursor", "sql"])
-def test_close_interrupts_what_another_thread_asks(root: Path, scratch: Path, ask: str) -> None:
+def test_close_interrupts_what_another_thread_asks(root: Path, ask: str) -> None:
     history = History(root)
 
     def asked() -> Any:
@@ -262,7 +266,7 @@ def test_close_interrupts_what_another_thread_asks(root: Path, scratch: Path, as
     until(lambda: history._uses._active)
     history.close()
     assert isinstance(answer.exception(30), Closed)
-    assert list(scratch.iterdir()) == []
+    assert not any(Path(tempfile.gettempdir()).iterdir())
     history.close()  # again
 
 
@@ -302,8 +306,10 @@ def test_close_while_the_index_is_made_leaves_no_part_of_it(
 
 @pytest.mark.parametrize("of", ["OpenFile.close", "HistoryFile._written"])
 def test_a_history_that_cannot_be_opened_or_closed_leaves_no_folder(
-    root: Path, cache: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, of: str
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
+    scratch = Path(tempfile.gettempdir())
+
     def fails(*_: object) -> None:
         assert list(scratch.iterdir())
         raise RuntimeError("no")
