@@ -47,7 +47,6 @@ from dsocr_core.reading.records import (
     prompt_problem,
 )
 
-DRAFT_OF_A = "a"
 EngineName = Literal["eager", "fast"]
 
 
@@ -154,8 +153,8 @@ class Settings:
         history: where runs are recorded: a path, relative to the project; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            text-layer (of a PDF), run:ID of the history, folder:PATH with texts, lookup (the page's own
-            text), a (for B, what A read); empty is no draft
+            text-layer (of a PDF), folder:PATH with texts or of a run, lookup (the page's own text); empty is
+            no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -199,8 +198,8 @@ class Settings:
         megapixels = self.max_megapixels
         require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
         require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
-        draft = re.fullmatch("(text-layer|lookup|a|(run|folder):.+)?", self.draft, re.DOTALL)
-        words = "text-layer, run:ID, folder:PATH, lookup or, in a comparison, a"
+        draft = re.fullmatch("(text-layer|lookup|folder:.+)?", self.draft, re.DOTALL)
+        words = "text-layer, folder:PATH or lookup"
         require(draft is not None, "draft", f"'{self.draft[:60]}'", words)
         for name in self.backends:
             parse_backend(name, self.backends)

@@ -12,6 +12,7 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs import BackendSpec, Kind
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.page.documents import load_image
+from dsocr_core.reading.fingerprints import file_of, result_key
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import Settings, SettingsError
@@ -26,18 +27,18 @@ OnWait = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Opening:
-    """Options of opening a backend, beside its specification and its settings."""
+    """Options of opening a backend, beside its specification and its settings.
+
+    `results` is the directory of the result cache, None the usual one; without `stores` nothing is put there,
+    and without `caches` a result lacks what only the cache needs, the two best logits of each step. For
+    measuring our engines leave other `marks` than times, and with `ignore_eos` decode on to the token limit.
+    """
 
     results: Path | None = None
-    """Directory of the result cache; None is the usual one."""
     marks: Marks | None = None
-    """Marks that our engines' stages leave; None is their times. Results without times are not cached."""
     ignore_eos: bool = False
-    """Our engines decode on to the token limit, for measuring; nothing of that is cached."""
     caches: bool = True
-    """Only what is cached has the two best logits of each step."""
     stores: bool = True
-    """Put each result into the result cache; a run directory has its own, which it names there."""
 
     @property
     def cached(self) -> bool:
@@ -77,15 +78,12 @@ class Backend:
     """Pages that it takes at the same time, each on a thread of its caller."""
     reads_together = False
     """True where it reads several pages in one prompt where its model does."""
+    reads_many = False
+    """True where it has `read_many`."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         """`settings` are those that it reads under; no other backend of the run has its results' name."""
-        self.name, self.settings = spec.name, settings
-
-    @property
-    def reads_many(self) -> bool:
-        """True where it has `read_many`."""
-        return False
+        self.name, self.spec, self.settings = spec.name, spec, settings
 
     def check(self, together: bool = False) -> None:
         """Say what is wrong for every page, before anything is loaded; `together` for pages of one prompt.
@@ -103,14 +101,13 @@ class Backend:
 
     def key(self, request: OcrRequest) -> str:
         """A name for all that decides its result on a page, as far as it is known. Raises DsocrError."""
-        raise NotImplementedError
+        file = file_of(request)
+        facts = {"backend": self.spec.kind, "target": self.spec.target, "page": request.name}
+        return result_key(facts | {"image": file and file.sha256})
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
         """Preprocess a page before its turn, on any thread, where it can be. Raises DsocrError."""
         return opened
-
-    def told(self, request: OcrRequest, other: OcrResult) -> None:
-        """Hear what A read on a page, before it is read as B. Raises DsocrError."""
 
     def read(
         self,
@@ -129,7 +126,6 @@ class Backend:
         return self.read_page(PageRead(request, observer, cancel, on_wait, prepared))
 
     def read_page(self, page: PageRead) -> OcrResult:
-        """Read one page; see `read`."""
         raise NotImplementedError
 
     def read_many(

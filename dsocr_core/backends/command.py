@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.folder import text_result
@@ -20,14 +18,12 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text, visible
 from dsocr_core.base.specs import BackendSpec
-from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """Bytes and files that a program may leave for a page."""
-_SHOWN = 300
 _POLL_S = 0.05
 _PLACES = re.compile(r"\{(image|out)\}")
 _SECRET_NAME = re.compile(
@@ -37,17 +33,13 @@ _SECRET_NAME = re.compile(
 _SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 
-class CommandError(DsocrError):
-    """A program that could not be run, or that gave no text; names the page, the cause and what it said."""
-
-
 class CommandBackend(Backend):
     """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
-        """Raises CommandError for a template that cannot be."""
+        """Raises DsocrError for a template that cannot be."""
         super().__init__(spec, settings)
-        self._spec, self.concurrency = spec, spec.concurrency
+        self.concurrency = spec.concurrency
         self._words = template_words(spec.target)
         self._program = visible(Path(self._words[0]).name)
 
@@ -55,15 +47,10 @@ class CommandBackend(Backend):
         super().check(together)
         if shutil.which(self._words[0]) is None:
             named = visible(self._words[0])[:80]
-            raise CommandError(f"command: there is no program '{named}'; check the path")
-
-    def key(self, request: OcrRequest) -> str:
-        file = file_of(request)
-        words = f"command {self._spec.target} {request.name} {file and file.sha256}"
-        return hashlib.sha256(words.encode()).hexdigest()
+            raise DsocrError(f"command: there is no program '{named}'; check the path")
 
     def read_page(self, page: PageRead) -> OcrResult:
-        """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
+        """Run the program on a page and read what it left. Raises DsocrError, Cancelled."""
         request, size = page.request, page.size(self.settings.max_pixels)
         program = f"{request.name}: {self._program}"
         with Temporary("command") as directory:
@@ -72,56 +59,55 @@ class CommandBackend(Backend):
             self._run(request, program, out, page.cancel)
             try:
                 left = read_folder(out)
-                one = len(left.predictions) == 1  # else that with the page's name
-                found = (
-                    left.predictions[0] if one else TextMatcher(left).text_of(name_text(request.image.name))
-                )
+                found = left.predictions[0]
+                if len(left.predictions) > 1:
+                    found = TextMatcher(left).text_of(name_text(request.image.name))
             except PredictionError as error:
                 reason = str(error).replace(name_text(out), "its folder")
-                raise CommandError(f"{program} left no text to take ({reason})") from error
+                raise DsocrError(f"{program} left no text to take ({reason})") from error
         page.say(found.text)
-        source = {"command": self._spec.target, "file": name_text(found.file.name)}
+        source = {"command": self.spec.target, "file": name_text(found.file.name)}
         return text_result(self.name, request, size, found, source)
 
     def _run(self, request: OcrRequest, program: str, out: Path, cancel: CancelToken | None) -> None:
-        """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""
+        """Until it has ended well. Raises DsocrError or Cancelled; nothing of it runs on after that."""
         places = {"image": str(request.image.resolve()), "out": str(out)}
         words = [_PLACES.sub(lambda found: places[found[1]], word) for word in self._words]
         try:
             child = Child(words, environment_without_secrets(os.environ, self.settings))
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or error
-            raise CommandError(f"{program} cannot be run ({cause})") from error
-        seconds, began = self._spec.wait_s, monotonic()
+            raise DsocrError(f"{program} cannot be run ({cause})") from error
+        seconds, began = self.spec.wait_s, monotonic()
 
         def check() -> None:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             if (why := _too_much(out)) is not None:
-                raise CommandError(f"{program} was stopped: it left {why}")
+                raise DsocrError(f"{program} was stopped: it left {why}")
             if monotonic() > began + seconds and child.alive:
                 words = f"after {seconds:g} s; give timeout_s a larger number"
-                raise CommandError(f"{program} was stopped {words}")
+                raise DsocrError(f"{program} was stopped {words}")
 
         with contextlib.closing(child):
             child.watch(_POLL_S, check)
             check()
         if child.returncode:
-            said = child.last_line(_SHOWN)
-            raise CommandError(f"{program} {child.how_it_ended()}: {said or 'it said nothing'}")
+            said = child.last_line(300) or "it said nothing"
+            raise DsocrError(f"{program} {child.how_it_ended()}: {said}")
 
 
 def template_words(template: str) -> list[str]:
-    """A template's words, split as a shell does and before anything is put in. Raises CommandError."""
+    """A template's words, split as a shell does and before anything is put in. Raises DsocrError."""
     named = f"command: '{visible(template)[:80]}'"
     try:
         words = shlex.split(template)
     except ValueError as error:
-        raise CommandError(f"{named} cannot be split ({error}); close the quote") from error
+        raise DsocrError(f"{named} cannot be split ({error}); close the quote") from error
     for place in ("{image}", "{out}"):
         if not any(place in word for word in words[1:]):
             form = "my-ocr --image {image} --out {out}"
-            raise CommandError(f"{named} has no {place}; give it like: {form}")
+            raise DsocrError(f"{named} has no {place}; give it like: {form}")
     return words
 
 
@@ -130,7 +116,8 @@ def environment_without_secrets(environment: Mapping[str, str], settings: Settin
 
     Nor those that the settings name as an endpoint's key.
     """
-    keys = set(_key_variables([settings.a, settings.b, settings.backends]))
+    given = [settings.a, settings.b, *settings.backends.values()]
+    keys = {each.get("key_variable") for each in given if isinstance(each, Mapping)}
     return {
         name: value
         for name, value in environment.items()
@@ -138,25 +125,14 @@ def environment_without_secrets(environment: Mapping[str, str], settings: Settin
     }
 
 
-def _key_variables(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if isinstance(named := value.get("key_variable"), str):
-            yield named
-        value = list(value.values())
-    for item in value if isinstance(value, list | tuple) else ():
-        yield from _key_variables(item)
-
-
 def _too_much(out: Path) -> str | None:
     """Why what a program left is more than is read; None while it is not. Links are not followed."""
-    size = count = 0
-    for folder, _, names in os.walk(out):
-        count += len(names)
+    size = 0
+    for count, each in enumerate(out.rglob("*"), start=1):
+        with contextlib.suppress(OSError):
+            size += each.lstat().st_size
         if count > OUTPUT_FILES:
             return f"more than {OUTPUT_FILES:,} files"
-        for name in names:
-            with contextlib.suppress(OSError):
-                size += (Path(folder) / name).lstat().st_size
         if size > OUTPUT_BYTES:
             return f"more than {OUTPUT_BYTES:,} bytes"
     return None

@@ -1,6 +1,6 @@
 """A server as a backend: a page goes out as one request, its text comes back as one result.
 
-The bodies are the documented ones (docs/backends.md has the sources). Every field can be set otherwise:
+The bodies are the documented ones (docs/backends.md has the sources). Every field can be set differently:
 settings under `body` win, and null takes a field out.
 """
 
@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.backends.backend import Backend, PageRead
-from dsocr_core.backends.exchange import Client, EndpointError, Reading, shown
+from dsocr_core.backends.exchange import Answer, Client, EndpointError, answer_of, shown
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import paired
 from dsocr_core.base.specs import BackendSpec, Flavour, SettingsError, merge
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
-from dsocr_core.reading.fingerprints import required_files, result_key
+from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
 from dsocr_core.reading.records import IMAGE_PLACEHOLDER, UNLIMITED, CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
@@ -36,7 +35,7 @@ from dsocr_core.settings import Settings
 MOST_FILE_BYTES = 64 * 1024 * 1024
 UNLIMITED_TOKENS = 8192
 """Tokens that are asked for where a request has no limit: servers take no word for it."""
-_MOST_PROMPT_IDS, _MOST_CONTEXT = 20_000, 10_000_000
+_MOST_CONTEXT = 10_000_000
 _SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """Formats that every server opens, by their first bytes. Others are sent as PNG."""
 Body = dict[str, Any]
@@ -51,7 +50,7 @@ class Form:
     model_fields: tuple[str, str] = ("data", "id")
     """Fields of the list of models and of a name in it."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of its body beside those that all have."""
+    """Fields of its body that not all have."""
     text_first: bool = False
     own_limit: bool = False
     """True where more tokens than its context has are refused: without the field it gives what it has."""
@@ -80,25 +79,22 @@ class Endpoint(Backend):
             words = f"{name} cannot be told to a server of flavour {spec.flavour}: {way}"
             raise SettingsError(f"{spec.name}: {words}")
         super().__init__(spec, settings)
-        self.spec, self.concurrency, self.form = spec, spec.concurrency, FORMS[spec.flavour]
+        self.concurrency, self.form = spec.concurrency, FORMS[spec.flavour]
         key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
         address = spec.target.rstrip("/")
         if spec.flavour == "ollama":
             address = address.removesuffix("/v1").removesuffix("/api")
-        self.client = Client(address, key.strip(), spec.wait_s, spec.attempts)
+        self.client = Client(address, key.strip(), spec.wait_s)
         self._model: str | None = None
         self._context: int | None = None
         self._asking = threading.Lock()
 
     def check(self, together: bool = False) -> None:
         super().check(together)
-        if self.spec.key_variable and not self.client.key:
-            raise EndpointError(
-                f"{self.name}: the environment has no {self.spec.key_variable}; put the key there, or leave "
-                "key_variable out"
-            )
-        if not self.client.key.isprintable():
-            raise EndpointError(f"{self.name}: the key in {self.spec.key_variable} has signs no header takes")
+        named, key = self.spec.key_variable, self.client.key
+        if named and not (key and key.isprintable()):
+            words = f"the environment has no key in {named}; put it there, or leave key_variable out"
+            raise EndpointError(f"{self.name}: {words}")
 
     def load(self) -> None:
         self.model()
@@ -111,17 +107,14 @@ class Endpoint(Backend):
         """
         with self._asking:
             if self._model is None:
-                found: list[Any] = []
+                listed, name = self.form.model_fields
+                models: Any = None
                 try:
-                    self.client.ask(self.form.models, found.append, cancel=cancel)
+                    models = self.client.ask(self.form.models, cancel=cancel)[0].get(listed)
                 except EndpointError:
                     if not self.spec.model:
                         raise
-                listed, name = self.form.model_fields
-                models = found[0].get(listed) if found and found[0] else None
-                cards = (
-                    [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
-                )
+                cards = [each for each in models if isinstance(each, dict)] if type(models) is list else []
                 card = next((card for card in cards if self.spec.model in ("", card.get(name))), {})
                 model, context = self.spec.model or card.get(name), card.get("max_model_len")
                 if not isinstance(model, str) or not model.isprintable() or not 0 < len(model) <= 300:
@@ -131,16 +124,9 @@ class Endpoint(Backend):
             return self._model
 
     def key(self, request: OcrRequest) -> str:
-        facts = {
-            "endpoint": self.client.address,
-            "flavour": self.spec.flavour,
-            "model": self.spec.model,
-            "body": dict(self.spec.body),
-            "image": required_files(request)[0].sha256,
-            "prompt": request.prompt,
-            "max_new_tokens": request.max_new_tokens,
-        }
-        return result_key(facts)
+        facts = {"flavour": self.spec.flavour, "model": self.spec.model, "body": dict(self.spec.body)}
+        asked = {"prompt": request.prompt, "max_new_tokens": request.max_new_tokens}
+        return result_key(facts | asked | {"of": super().key(request)})
 
     def read_page(self, page: PageRead) -> OcrResult:
         """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
@@ -151,38 +137,32 @@ class Endpoint(Backend):
         encoded = base64.b64encode(image).decode("ascii")
         body = self._body(model, request, (encoded, f"data:{mime};base64,{encoded}"), prompt)
         recorded = self._body(model, request, ("sha256", "sha256"), prompt)
-        reading = Reading()
-
-        def on_document(data: dict[str, Any] | None) -> None:
-            if delta := reading.add(data):
-                page.say(paired(delta))
-
         began, content = time.monotonic(), json.dumps(body).encode()
-        server = self.client.ask(self.form.chat, on_document, content, page.cancel, page.on_wait)
+        data, server = self.client.ask(self.form.chat, content, page.cancel)
         wall_ms = (time.monotonic() - began) * 1000
-        if not reading.answered:
-            raise EndpointError(f"{address}: the answer has no choices")
-        if not reading.ended:
-            count = f"{reading.characters:,} characters"
-            raise EndpointError(
-                f"{address}: the answer ended after {count} without saying that it is complete"
-            )
-        ids = reading.ids_of_steps()
-        texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
+        try:
+            answer = answer_of(data)
+        except EndpointError as error:
+            raise EndpointError(self.client.hidden(f"{address}: {error}")) from error
+        page.say(answer.text)
         facts = {
             "engine": f"endpoint {self.spec.flavour}",
             "endpoint": address,
-            "model": shown(reading.model or str(body.get("model", "")), 120),
+            "model": shown(answer.model or str(body.get("model", "")), 120),
             "request": self.client.hidden(json.dumps(recorded, ensure_ascii=False)),
             "image_sent": hashlib.sha256(image).hexdigest(),
             "server": server,
             "wall_ms": f"{wall_ms:.1f}",
+            **{name: str(count) for name, count in sorted(answer.usage.items())[:8]},
         }
+        if answer.finish_words:
+            facts["finish_reason"] = answer.finish_words
+        if (limit := _own_limit(request, body, answer)) is not None:
+            facts[f"{KNOWN_INPUT}{LIMIT}"] = str(limit)
         return OcrResult(
-            backend=self.name, request=request, image_size=size, text_raw=reading.text,
-            token_ids=None if ids is None else tuple(ids), token_texts=tuple(map(paired, texts)),
-            finish_reason=reading.finish_reason, inputs=None, timings=(),
-            environment=facts | _said(reading) | _own_limit(request, body, reading, ids),
+            backend=self.name, request=request, image_size=size, text_raw=answer.text,
+            token_ids=None if answer.token_ids is None else tuple(answer.token_ids), token_texts=(),
+            finish_reason=answer.finish_reason, inputs=None, timings=(), environment=facts,
         )  # fmt: skip
 
     def _body(self, model: str, request: OcrRequest, image: tuple[str, str], prompt: int) -> Body:
@@ -198,13 +178,13 @@ class Endpoint(Backend):
         # The text before and after the image, without the line end that the server's template adds.
         before, _, after = known.prompt.partition(IMAGE_PLACEHOLDER)
         before, after = before.strip("\n"), after.removeprefix("\n")
-        body: Body = {"model": model, "stream": self.spec.stream}
+        body: Body = {"model": model, "stream": False}
         if flavour == "ollama":
             body["messages"] = [{"role": "user", "content": before + after, "images": [image[0]]}]
             body["options"] = {"temperature": 0, "num_predict": limit, "num_ctx": prompt + limit}
             return _without_nulls(merge(body, self.spec.body), self.spec.body)
         picture = {"type": "image_url", "image_url": {"url": image[1]}}
-        content = [before, picture, after]
+        content: list[Any] = [before, picture, after]
         if form.text_first:
             content = [before + after, picture]
         elif flavour in served.placeholder:
@@ -223,39 +203,23 @@ class Endpoint(Backend):
 
 def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
     """The body without the fields that the settings have as null."""
-    return {
-        name: _without_nulls(value, given[name])
-        if isinstance(value, dict) and isinstance(given.get(name), Mapping)
-        else value
-        for name, value in body.items()
-        if given.get(name, "") is not None
-    }
-
-
-def _said(reading: Reading) -> dict[str, str]:
-    """Facts that the server says of a page."""
-    found = {name: str(count) for name, count in sorted(reading.usage.items())[:8]}
-    if reading.prompt_ids is not None:
-        found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
-    if reading.thoughts_field:
-        found["text_from" if not any(reading.texts) else "left_out"] = reading.thoughts_field
-    if reading.finish_words:
-        found["finish_reason"] = reading.finish_words
+    found = {name: value for name, value in body.items() if given.get(name, "") is not None}
+    for name, value in found.items():
+        if isinstance(value, dict) and isinstance(below := given.get(name), Mapping):
+            found[name] = _without_nulls(value, below)
     return found
 
 
-def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int] | None) -> dict[str, str]:
+def _own_limit(request: OcrRequest, body: Body, answer: Answer) -> int | None:
     """The server's token limit, a fact of its inputs, where it is known to be another than the request's."""
     options = body.get("options")
     sent = body.get("max_tokens", options.get("num_predict") if isinstance(options, dict) else None)
     limits = [limit for limit in (sent,) if type(limit) is int]
-    count = reading.usage.get("completion_tokens", None if ids is None else len(ids))
-    if reading.finish_reason == "length" and count is not None:
-        asked = request.max_new_tokens
+    ids, asked = answer.token_ids, request.max_new_tokens
+    count = answer.usage.get("completion_tokens", None if ids is None else len(ids))
+    if answer.finish_reason == "length" and count is not None:
         limits += [count, asked if isinstance(asked, int) else count]
-    if not limits or min(limits) == request.max_new_tokens:
-        return {}
-    return {f"{KNOWN_INPUT}{LIMIT}": str(min(limits))}
+    return min(limits) if limits and min(limits) != asked else None
 
 
 @functools.lru_cache(maxsize=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendSpec
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts import (
     FolderContents,
@@ -32,20 +31,17 @@ class FolderBackend(Backend):
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
-        self._target = spec.target
         self._lock = threading.Lock()
         self._texts: TextMatcher | None = None
-        self._hash = ""
 
     def check(self, together: bool = False) -> None:
         super().check(together)
         self._opened()
 
     def key(self, request: OcrRequest) -> str:
-        self._opened()
-        file = file_of(request)
-        named = f"folder {self._hash} {request.name} {file and file.sha256}"
-        return hashlib.sha256(named.encode()).hexdigest()
+        texts = self._opened()
+        text = texts.text_of(request.name).text if texts.has(request.name) else None
+        return result_key({"text": text, "of": super().key(request)})
 
     def read_page(self, page: PageRead) -> OcrResult:
         """The text that the folder has for a page. Raises DsocrError where there is none."""
@@ -68,11 +64,7 @@ class FolderBackend(Backend):
     def _opened(self) -> TextMatcher:
         with self._lock:
             if self._texts is None:
-                found, whole = read_texts(self._target), hashlib.sha256()
-                for each in found.predictions:
-                    text = f"{each.name}\0{len(each.text)}\0{each.text}"
-                    whole.update(text.encode("utf-8", "surrogateescape"))
-                self._texts, self._hash = TextMatcher(found), whole.hexdigest()
+                self._texts = TextMatcher(read_texts(self.spec.target))
             return self._texts
 
 
@@ -112,14 +104,11 @@ def read_texts(target: str) -> FolderContents:
         raise PredictionError(f"{shown}: {error}") from error
     texts: dict[str, list[Prediction]] = {}
     for (page, named), result in run.results.items():
-        writer, text = named or result.backend, result.text_raw
-        texts.setdefault(writer, []).append(Prediction(page, text, path))
+        texts.setdefault(named or result.backend, []).append(Prediction(page, result.text_raw, path))
     if not texts:
         raise PredictionError(f"{shown}: the run has no text of a page")
     writers = sorted(texts)
-    if backend and backend not in texts:
-        raise PredictionError(f"{shown}: has no results of {backend[:40]}; it has {', '.join(writers)}")
-    if not backend and len(writers) > 1:
+    if backend not in texts and (backend or len(writers) > 1):
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
         raise PredictionError(f"{shown}: {words}")
     skipped = [(path, f"{page} has no text of {writer or 'any backend'}") for page, writer in run.failures]

@@ -17,7 +17,7 @@ from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
 from dsocr_core.base.specs import BackendSpec, parse_backend
-from dsocr_core.engine.base import Drafts, Engine, EngineOptions
+from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.drafts.given import WORTH_IT, Given
@@ -32,7 +32,7 @@ from dsocr_core.models.weights import weight_bytes
 from dsocr_core.reading.fingerprints import checkpoint_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
-from dsocr_core.settings import DRAFT_OF_A, Settings
+from dsocr_core.settings import Settings
 from dsocr_core.vendor.backend import VendorBackend
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class OnDevice(Backend):
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings)
         self.kind, self.opening = spec.kind, opening or Opening()
+        self.reads_many = self.reads_many or spec.kind == "fast"
         self.results = ResultCache(settings, self.opening.results)
         self._building = threading.Lock()
 
@@ -65,7 +66,7 @@ class OnDevice(Backend):
 
     @property
     def lock(self) -> DeviceLock:
-        """The device's lock: `read` holds it, `lock.holder` says who has it."""
+        """The device's lock, which `read` holds."""
         return device_lock(self.device)
 
     def key(self, request: OcrRequest) -> str:
@@ -91,21 +92,20 @@ class OnDevice(Backend):
     def _require_settings(self) -> None:
         """Raise DsocrError for settings that this kind of backend does not have."""
         self.results.checkpoint  # noqa: B018 - that of the weights and the code as they are loaded
-        settings, kind, dtype, drafts = self.settings, self.kind, self.dtype, bool(self.settings.draft)
-        half, single = dtype == torch.float16, dtype == torch.float32
-        for refused, words in (
-            (settings.precision != "off" and kind != "fast",
-             f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one "
-             "side, like --a fast --a.precision, or --engine fast"),
-            (half and kind == "fast", "the fast engine has no float16: use --engine eager"),
-            (half and kind == "vendor",
-             "the published code runs in bfloat16 or float32: give --dtype one of them"),
-            (drafts and kind == "eager", "a draft is verified by the fast engine: give --engine fast"),
-            (drafts and kind == "fast" and single,
-             "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"),
-        ):  # fmt: skip
-            if refused:
-                raise DsocrError(words)
+        kind, dtype, precision, draft = self.kind, self.dtype, self.settings.precision, self.settings.draft
+        if precision != "off" and kind != "fast":
+            words = (
+                f"precision {precision} is a setting of the fast engine, not of {kind}: give it to one side"
+            )
+            raise DsocrError(f"{words}, like --a fast --a.precision, or --engine fast")
+        if dtype == torch.float16 and kind != "eager":
+            raise DsocrError(
+                f"{kind} has no float16: use --engine eager, or give --dtype bfloat16 or float32"
+            )
+        if draft and kind == "eager":
+            raise DsocrError("a draft is verified by the fast engine: give --engine fast")
+        if draft and kind == "fast" and dtype == torch.float32:
+            raise DsocrError("drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out")
 
 
 class EngineBackend(OnDevice):
@@ -128,17 +128,14 @@ class EngineBackend(OnDevice):
             return self._engine
 
     def _loaded(self) -> Engine:
-        settings = self.settings
+        settings, opening = self.settings, self.opening
         options = EngineOptions(
             attention=settings.own_attention,
             rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
-            max_pixels=settings.max_pixels,
-            ignore_eos=self.opening.ignore_eos,
-            marks=self.opening.marks or Marks.TIMED,
-            top_two=self.opening.cached,
-            drafts=drafts_of(settings),
+            max_pixels=settings.max_pixels, ignore_eos=opening.ignore_eos,
+            marks=opening.marks or Marks.TIMED, top_two=opening.cached, drafts=drafts_of(settings),
             precision=settings.precision,
-        )
+        )  # fmt: skip
         try:
             checkpoint = shared_checkpoint(settings.checkpoint, self.device, self.dtype)
             return ENGINES[settings.engine](checkpoint, options)
@@ -151,15 +148,6 @@ class EngineBackend(OnDevice):
                 "are free; end what else runs there"
             ) from error
 
-    @property
-    def reads_many(self) -> bool:
-        # Pages that are read together are drafted before their turn.
-        return self.kind == "fast" and self.settings.draft != DRAFT_OF_A
-
-    def told(self, request: OcrRequest, other: OcrResult) -> None:
-        if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
-            drafts.told(request, other)
-
     def load(self) -> None:
         self.engine  # noqa: B018 - loads it
 
@@ -167,30 +155,29 @@ class EngineBackend(OnDevice):
         return self.engine.prepare(request, opened)
 
     def _recognize(self, page: PageRead) -> OcrResult:
+        """Read a page by itself; in a batch of one slot where it has a draft or a cache of 8 bits."""
         self._announce()
-        if self.settings.precision != "off":  # the batch alone has such a cache
-            return self.reader_of(1).read_all([page.request], page.cancel)[0]
-        if self.engine.options.drafts is not None:
-            return self._read_drafted(self.engine.options.drafts, page)
-        return self.engine.recognize(page.request, page.observer, page.cancel, page.prepared)
-
-    def _read_drafted(self, drafts: Drafts, page: PageRead) -> OcrResult:
-        """Read a page by itself: in a batch of one slot where it has a draft, else as without."""
-        request, cancel, prepared = page.request, page.cancel, page.prepared
-        if prepared is None or prepared.image is None:
-            prepared = self.engine.prepare(request, prepared)
-        prepared = replace(prepared, draft=self.engine.draft_of(request, prepared))
-        if not (prepared.draft or drafts.own_text):
+        request, cancel, prepared, drafts = (
+            page.request,
+            page.cancel,
+            page.prepared,
+            self.engine.options.drafts,
+        )
+        if self.settings.precision != "off":
+            return self.reader_of(1).read_all([request], cancel)[0]
+        if drafts is not None:
+            if prepared is None or prepared.image is None:
+                prepared = self.engine.prepare(request, prepared)
+            prepared = replace(prepared, draft=self.engine.draft_of(request, prepared))
+        if drafts is None or prepared is None or not (prepared.draft or drafts.own_text):
             return self.engine.recognize(request, page.observer, cancel, prepared)
         result = self.reader_of(1).read_all([request], cancel, prepared=[prepared])[0]
         given = Given()
         given.add(result.environment)
         if not self._warned and given.acceptance is not None and given.acceptance < WORTH_IT:
             self._warned = True
-            log.warning(
-                "%s: %.0f%% of the drafted tokens were accepted; below %.0f%% one page is read sooner "
-                "without --draft", request.name, 100 * given.acceptance, 100 * WORTH_IT,
-            )  # fmt: skip
+            rates = f"{given.acceptance:.0%} of the drafted tokens were accepted; below {WORTH_IT:.0%}"
+            log.warning("%s: %s one page is read sooner without --draft", request.name, rates)
         return result
 
     def read_many(
@@ -252,29 +239,21 @@ class PublishedBackend(OnDevice):
         with self._building:
             if self._vendor is None:
                 self._require_settings()
-                self._vendor = self._made()
+                settings, path = self.settings, self.settings.checkpoint
+                if path.startswith(RANDOM_PREFIX):
+                    words = "random weights come without the vendor's code; use run, not compare"
+                    raise DsocrError(f"{path}: {words}")
+                if self.device.type == "cuda" and not (gpu := Gpu.of(self.device)).has_kernels:
+                    raise DsocrError(gpu.lacks)
+                self._vendor = VendorBackend(
+                    Path(path), device=str(self.device), dtype=str(self.dtype).removeprefix("torch."),
+                    attention=settings.vendor_attention, interpreter=settings.vendor.interpreter or None,
+                    timeout_s=settings.vendor.timeout_s, code_record=ALLOWED_CODE,
+                    trusted_directories=tuple(settings.vendor.trust_remote_code),
+                    top_two=self.opening.cached,
+                )  # fmt: skip
                 self._vendor.check()  # before the first page
             return self._vendor
-
-    def _made(self) -> VendorBackend:
-        settings = self.settings
-        if settings.checkpoint.startswith(RANDOM_PREFIX):
-            raise DsocrError(
-                f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
-            )
-        if self.device.type == "cuda" and not (gpu := Gpu.of(self.device)).has_kernels:
-            raise DsocrError(gpu.lacks)
-        return VendorBackend(
-            Path(settings.checkpoint),
-            device=str(self.device),
-            dtype=str(self.dtype).removeprefix("torch."),
-            attention=settings.vendor_attention,
-            interpreter=settings.vendor.interpreter or None,
-            timeout_s=settings.vendor.timeout_s,
-            trusted_directories=tuple(settings.vendor.trust_remote_code),
-            code_record=ALLOWED_CODE,
-            top_two=self.opening.cached,
-        )
 
     def _recognize(self, page: PageRead) -> OcrResult:
         return self.vendor.recognize(page.request, page.observer, page.cancel)

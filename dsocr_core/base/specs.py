@@ -39,7 +39,7 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "eager": _ENGINE,
     "fast": (*_ENGINE, "precision"),
     "vendor": (*_ALL, "checkpoint", "attention", "dtype", "device", "interpreter", "timeout_s"),
-    "endpoint": (*_PROGRAM, "flavour", "model", "key_variable", "attempts", "stream", "body"),
+    "endpoint": (*_PROGRAM, "flavour", "model", "key_variable", "body"),
     "command": _PROGRAM,
     "folder": _ALL,
 }
@@ -70,9 +70,8 @@ class BackendSpec:
     `target` is a server's base address like http://127.0.0.1:8000/v1, a program with its options, where
     {image} and {out} stand for the page's file and an empty folder, or a folder of texts. `infer` has fields
     of the run's `infer` settings. Of a server `key_variable` names the environment variable of its key,
-    `concurrency` pages are in flight, each may take `timeout_s` with all attempts (answers 429 and 503 are
-    asked again), `body` wins over the flavour's fields (null takes one out), and an empty `model` is the
-    first that it lists. Raises SettingsError.
+    `concurrency` pages are in flight, each may take `timeout_s`, `body` wins over the flavour's fields (null
+    takes one out), and an empty `model` is the first that it lists. Raises SettingsError.
     """
 
     kind: Kind
@@ -93,8 +92,6 @@ class BackendSpec:
     flavour: Flavour = "plain"
     model: str = ""
     key_variable: str = ""
-    attempts: int = 4
-    stream: bool = True
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,7 +103,6 @@ class BackendSpec:
             (not vendor or of_vendor[0], "attention", self.attention, "eager or flash_attention_2"),
             (not vendor or of_vendor[1], "dtype", self.dtype, "auto, bfloat16 or float32"),
             (1 <= self.concurrency <= 64, "concurrency", self.concurrency, "1 to 64"),
-            (1 <= self.attempts <= 10, "attempts", self.attempts, "1 to 10"),
             (seconds is None or 0 < seconds < 1e9, "timeout_s", seconds, "a positive number of seconds"),
             (not key or key.isidentifier(), "key_variable", f"'{key[:20]}'",
              "the name of an environment variable, never the key itself"),

@@ -49,12 +49,6 @@ class Drafts(Protocol):
     name: str
     own_text: bool
     """True where the draft is what the page itself has said so far."""
-    known_early: bool
-    """True where the draft is there before the page's turn."""
-
-    def told(self, request: OcrRequest, other: OcrResult) -> None:
-        """Hear what the other side of a comparison read on a page, before it is read."""
-        ...
 
     def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
         """The tokens that the page may have; empty without a draft. `encode` makes a text's tokens."""
@@ -154,7 +148,7 @@ class Engine:
         times = [timing.milliseconds for timing in timer.timings()]
         milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
         hashes = _view_hashes(image, preset.base_size)
-        early = (drafts := self.options.drafts) is not None and drafts.known_early
+        early = (drafts := self.options.drafts) is not None and not drafts.own_text
         draft = self.draft_of(request, None) if early else None
         held = staged(image, self.checkpoint.model.device)
         return replace(

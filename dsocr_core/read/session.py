@@ -17,7 +17,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
 from dsocr_core.runs.texts import UnmatchedTexts
-from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError
+from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
@@ -58,19 +58,13 @@ class Session:
         with self._opening_one:
             self._uses.check()
             if side not in self._opened:
-                settings = self.settings
-                if settings.draft == DRAFT_OF_A and side == "a":
-                    settings = replace(settings, draft="")  # A is read before it can draft anything
-                self._opened[side] = open_backend(settings.spec(side), settings, self._opening)
+                self._opened[side] = open_backend(self.settings.spec(side), self.settings, self._opening)
             return self._opened[side]
 
     def check(self, sides: Iterable[Side] = SIDES, together: bool = False) -> None:
         """Say what is wrong for every page before a model is loaded; `together` where several are in one
         prompt. Raises DsocrError.
         """
-        sides = tuple(sides)
-        if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
-            raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
             self.side(side).check(together)
 
@@ -136,8 +130,6 @@ class Session:
             for side in sides:
                 try:
                     backend, own = self.side(side), self.request_of(side, request)
-                    if side == "b" and found.a is not None:
-                        backend.told(own, found.a)
                     ready = prepared if side == "a" or (prepared and prepared.image is None) else None
                     result = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
                     found = replace(found, a=result) if side == "a" else replace(found, b=result)

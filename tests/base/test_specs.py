@@ -41,9 +41,7 @@ def test_a_specification_is_a_kind_and_what_stands_after_its_colon(text: str, ki
         ({"concurrency": 1.5}, "concurrency is '1.5'"),
         ({"concurrency": 0}, "concurrency is 0: give 1 to 64"),
         ({"concurrency": True}, "concurrency is 'True'"),
-        ({"attempts": 99}, "attempts is 99: give 1 to 10"),
         ({"timeout_s": float("nan")}, "positive number of seconds"),
-        ({"stream": None}, "stream is null: give true or false"),
         ({"body": "[1]"}, "body is"),
         ({"model": 1}, "model is '1': give a text"),
         ({"key_variable": "sk-1234"}, "name of an environment variable"),
@@ -59,12 +57,12 @@ def test_what_is_no_backend_is_refused_in_one_line(choice: str | dict[str, objec
 
 def test_settings_are_nested_or_dotted_and_take_their_field_s_type() -> None:
     choice = {
-        "spec": SERVED, "flavour": "vllm", "concurrency": "4", "timeout_s": "9.5", "stream": "false",
+        "spec": SERVED, "flavour": "vllm", "concurrency": "4", "timeout_s": "9.5",
         "prompt": "<image>: [", "infer.max_new_tokens": "inf", "body": {"temperature": 0},
         "body.vllm_xargs.ngram_size": 30, "body.vllm_xargs.window_size": 90,
     }  # fmt: skip
     spec = parse_backend(choice)
-    assert (spec.flavour, spec.concurrency, spec.timeout_s, spec.stream) == ("vllm", 4, 9.5, False)
+    assert (spec.flavour, spec.concurrency, spec.timeout_s) == ("vllm", 4, 9.5)
     assert (spec.prompt, spec.infer) == ("<image>: [", {"max_new_tokens": "inf"})
     assert spec.body == {"temperature": 0, "vllm_xargs": {"ngram_size": 30, "window_size": 90}}
 

@@ -32,7 +32,6 @@ from tests.support.scripted_server import (
     cut_off,
     raw,
     scripted_server,
-    streamed,
     whole,
 )
 
@@ -50,7 +49,7 @@ def pages(tmp_path: Path) -> list[Path]:
 
 
 def served(address: str, **more: object) -> dict[str, object]:
-    return {"spec": f"endpoint:{address}", "model": "m", "attempts": 1, **more}
+    return {"spec": f"endpoint:{address}", "model": "m", **more}
 
 
 def read(
@@ -61,7 +60,7 @@ def read(
 
 def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], tmp_path: Path) -> None:
     faults = (busy(503), raw(b"<html>", "text/html"), cut_off, whole("x" * 10, token_ids=[-1]))
-    with scripted_server(streamed(), *faults, streamed()) as server:
+    with scripted_server(whole(), *faults, whole()) as server:
         settings = Settings(device="cpu", a=served(server.address, name="far"))
         report = read([settings], RunPlan(tuple(pages), tmp_path / "out"))
     rows = document(report)["pages"]
@@ -78,7 +77,7 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
 
     def script(reply: Reply, sent: Sent) -> None:
         together.wait(timeout=30)  # three are there at once, or the test fails
-        streamed()(reply, sent)
+        whole()(reply, sent)
 
     with scripted_server(script) as server:
         settings = Settings(device="cpu", a=served(server.address, concurrency=3))
@@ -90,10 +89,10 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
 
 def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
     with (
-        scripted_server(streamed()) as a,
-        scripted_server(streamed()) as same,
+        scripted_server(whole()) as a,
+        scripted_server(whole()) as same,
         scripted_server(whole(OTHER)) as other,
-        scripted_server(busy(503), streamed()) as once,
+        scripted_server(busy(503), whole()) as once,
     ):
         settings = Settings(device="cpu", a=served(a.address, name="far"))
         choices = [served(each.address) for each in (same, other, once)]
@@ -120,7 +119,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
 
 
 def test_an_a_that_fails_is_compared_with_no_b(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
+    with scripted_server(busy(503)) as a, scripted_server(whole()) as b:
         settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
         sides = Sides(list(map(Session, settings)))
         compared, _ = sides.read(sides.first.settings.request(pages[0]), None, CancelToken())
@@ -150,7 +149,7 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
 def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: Path) -> None:
     broken, history = tmp_path / "broken.png", str(tmp_path / "history")
     broken.write_bytes(b"no picture")
-    servers = (scripted_server(each) for each in (streamed(), streamed(), whole(OTHER)))
+    servers = (scripted_server(each) for each in (whole(), whole(), whole(OTHER)))
     with next(servers) as a, next(servers) as same, next(servers) as other:
         settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
         all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
@@ -182,7 +181,7 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
         cancel.set()
         ended.wait(30)
 
-    with scripted_server(streamed()) as a, scripted_server(streamed()) as b, scripted_server(stops) as last:
+    with scripted_server(whole()) as a, scripted_server(whole()) as b, scripted_server(stops) as last:
         settings = Settings(device="cpu", a=served(a.address), history=str(tmp_path / "history"))
         all_settings = settings_against(settings, [served(each.address) for each in (b, last, b)])
         runs = [Recording(each) for each in all_settings]
@@ -199,7 +198,7 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
 
 
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(streamed(), whole(OTHER)) as a, scripted_server(streamed()) as b:
+    with scripted_server(whole(), whole(OTHER)) as a, scripted_server(whole()) as b:
         # By name B would come first.
         sides = {"a": served(a.address, name="z"), "b": served(b.address, name="m")}
         settings = Settings(device="cpu", history=str(tmp_path / "history"), **sides)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,11 @@ import pytest
 from PIL import Image
 
 from dsocr_core.backends.endpoint import Endpoint
-from dsocr_core.reading.records import Observer, OcrResult
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import Script, ScriptedServer, scripted_server
 
 Ask = Callable[..., tuple[OcrResult, ScriptedServer]]
-
-
-class Waits:
-    """Time that passes at once, and how much of it."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        await asyncio.sleep(0)
-
-
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-
-    def text(self, delta: str) -> None:
-        self.pieces.append(delta)
 
 
 @pytest.fixture
@@ -44,15 +24,10 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def endpoint_of(
-    server: ScriptedServer, waits: Waits | None = None, run: Any = None, **given: Any
-) -> Endpoint:
+def endpoint_of(server: ScriptedServer, run: Any = None, **given: Any) -> Endpoint:
     """The backend of a server with a side's settings; `run` are those of the run."""
     settings = Settings(device="cpu", b={"spec": f"endpoint:{server.address}", **given}, **(run or {}))
-    spec = settings.spec("b")
-    backend = Endpoint(spec, settings.of_side("b"))
-    backend.client.sleep = waits or Waits()
-    return backend
+    return Endpoint(settings.spec("b"), settings.of_side("b"))
 
 
 @pytest.fixture
@@ -60,15 +35,10 @@ def ask(page: Path) -> Ask:
     """The result of a page and the server, which answers by scripts."""
 
     def asked(
-        *scripts: Script,
-        image: Path = page,
-        models: Any = None,
-        heard: Any = None,
-        waits: Any = None,
-        **given: Any,
+        *scripts: Script, image: Path = page, models: Any = None, heard: Any = None, **given: Any
     ) -> tuple[OcrResult, ScriptedServer]:
-        with scripted_server(*scripts, **({} if models is None else {"models": models})) as server:
-            backend = endpoint_of(server, waits, **({"model": "m"} | given))
+        with scripted_server(*scripts, models=models) as server:
+            backend = endpoint_of(server, **({"model": "m"} | given))
             backend.check()
             return backend.read(backend.settings.request(image), heard), server
 

@@ -18,10 +18,10 @@ from dsocr_core.base.specs import parse_backend
 from dsocr_core.cli.main import main
 from dsocr_core.reading.parity import compare_results
 from tests.backends.endpoint.conftest import Ask, endpoint_of
-from tests.support.scripted_server import TEXT, limited, native, scripted_server, streamed
+from tests.support.scripted_server import TEXT, limited, native, scripted_server, whole
 
 TASK = "<|grounding|>Convert the document to markdown."
-OPEN = {"model": "m", "temperature": 0, "stream": True}
+OPEN = {"model": "m", "temperature": 0, "stream": False}
 BODY = {**OPEN, "max_tokens": 8192}
 """What every server is told beside the messages; vllm and sglang no limit where they list no context."""
 RULE = {"custom_logit_processor": "{...}", "custom_params": {"ngram_size": 30, "window_size": 90}}
@@ -62,7 +62,7 @@ def messages(page: Path, *content: object) -> list[dict[str, Any]]:
 def test_each_flavour_is_asked_as_its_documents_say(
     ask: Ask, page: Path, given: dict[str, Any], content: tuple[object, ...], expected: dict[str, Any]
 ) -> None:
-    _, server = ask(streamed(), **given)
+    _, server = ask(whole(), **given)
     assert server.bodies == [{**expected, "messages": messages(page, *content)}]
 
 
@@ -71,7 +71,7 @@ def test_ollama_is_asked_in_its_own_protocol(ask: Ask, page: Path) -> None:
     assert [sent.path for sent in server.sent] == ["/api/tags", "/api/chat"]
     content = base64.b64encode(page.read_bytes()).decode()
     assert server.bodies == [{
-        "model": "the-model", "stream": True,
+        "model": "the-model", "stream": False,
         "messages": [{"role": "user", "content": TASK, "images": [content]}],
         "options": {"temperature": 0, "num_ctx": 8192 + 309, "num_predict": 8192},
     }]  # fmt: skip
@@ -87,7 +87,7 @@ def test_ollama_is_asked_in_its_own_protocol(ask: Ask, page: Path) -> None:
         ({"infer.no_repeat_ngram_size": 30}, "infer.no_repeat_ngram_size cannot be told"),
         ({"infer.eval_mode": True}, "infer.eval_mode cannot be told"),
         ({"preset": "base"}, "preset cannot be told to a server of flavour vllm"),
-        ({"key_variable": "NO_SUCH_KEY"}, "the environment has no NO_SUCH_KEY"),
+        ({"key_variable": "NO_SUCH_KEY"}, "the environment has no key in NO_SUCH_KEY"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_page(ask: Ask, given: dict[str, Any], says: str) -> None:
@@ -96,14 +96,14 @@ def test_what_cannot_be_is_refused_before_the_first_page(ask: Ask, given: dict[s
 
 
 def test_what_was_sent_is_in_the_result_with_the_image_by_its_hash(ask: Ask, page: Path) -> None:
-    result, _ = ask(streamed(), flavour="vllm")
+    result, _ = ask(whole(), flavour="vllm")
     sent = json.loads(result.environment["request"])
     assert sent["vllm_xargs"]["window_size"] == 90
     assert sent["messages"][0]["content"][0]["image_url"]["url"] == "sha256"
     assert result.environment["image_sent"] == hashlib.sha256(page.read_bytes()).hexdigest()
     assert base64.b64encode(page.read_bytes()).decode()[:40] not in str(result)
     Image.new("RGB", (40, 30), "white").save(page.with_suffix(".bmp"))  # not every server opens it
-    _, server = ask(streamed(), image=page.with_suffix(".bmp"))
+    _, server = ask(whole(), image=page.with_suffix(".bmp"))
     url = server.bodies[0]["messages"][0]["content"][0]["image_url"]["url"]
     assert url.startswith("data:image/png;base64,iVBOR")
 
@@ -112,7 +112,7 @@ def test_a_key_comes_from_the_environment_and_is_nowhere_else(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-very-secret")
-    result, server = ask(streamed(), key_variable="MY_KEY")
+    result, server = ask(whole(), key_variable="MY_KEY")
     assert [sent.headers["Authorization"] for sent in server.sent] == ["Bearer sk-very-secret"] * 2
     assert "secret" not in str(result) and "secret" not in str(parse_backend("endpoint:http://h/v1"))
 
@@ -130,7 +130,7 @@ def test_a_models_own_prompt_and_rule_are_sent(
     ask: Ask, page: Path, model: str, flavour: str, words: str, rule: dict[str, Any] | None
 ) -> None:
     (page.parent / "config.json").write_text(json.dumps({"architectures": [f"{model}ForCausalLM"]}))
-    _, server = ask(streamed(), flavour=flavour, run={"checkpoint": str(page.parent)})
+    _, server = ask(whole(), flavour=flavour, run={"checkpoint": str(page.parent)})
     (body,) = server.bodies
     assert body["messages"] == messages(page, PICTURE, words)
     assert body["skip_special_tokens"] is False and body.get("vllm_xargs") == rule
@@ -148,7 +148,7 @@ def test_what_decides_a_result_is_in_its_key(page: Path) -> None:
             {"infer.max_new_tokens": 5},
         ]  # fmt: skip
         assert len({key(**given) for given in settings}) == len(settings)
-        assert key(concurrency=9, timeout_s=5, attempts=1) == key()
+        assert key(concurrency=9, timeout_s=5) == key()
 
 
 # --- token limits -----------------------------------------------------------------------------------

@@ -235,14 +235,11 @@ def test_documents_take_slots_and_one_that_is_too_long_for_them_is_read_by_itsel
 class Drafted:
     """Drafts the tokens that pages are given; of one page others, of one none."""
 
-    name, own_text, known_early = "given", False, True
+    name, own_text = "given", False
 
     def __init__(self, alone: list[OcrResult]) -> None:
         self._of = {result.request.name: result.required_tokens for result in alone}
         self._of |= {"page3.png": self._of["page0.png"], "page5.png": ()}
-
-    def told(self, request: OcrRequest, other: OcrResult) -> None:
-        raise AssertionError
 
     def tokens(self, request: OcrRequest, encode: object) -> tuple[int, ...]:
         return self._of[request.name]
