@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dsocr_core.backends.exchange import Reading, document
+from dsocr_core.backends.exchange import answer_of, document
 from dsocr_core.base.sanitise import name_text, text_name, visible
 from dsocr_core.page.documents import expand, load_image
 from dsocr_core.reading.markup import page_boxes, parse
@@ -55,16 +55,14 @@ def markup(random: Random, folder: Path) -> str | None:
 
 
 def answers(random: Random, folder: Path) -> str | None:
-    """One answer, read in parts. Raises DsocrError when it is refused."""
-    reading = Reading()
-    for _ in range(random.randint(1, 5)):
-        choice = {"delta": {random.choice(("content", "thinking")): random.choice(_VALUES)}}
-        choice["finish_reason"] = random.choice(_ENDS)
-        choices = random.choice(([choice], [choice], None, [], [None], {}))
-        data = {"choices": choices, "usage": random.choice(_VALUES)}
-        if random.random() < 0.2:  # Ollama's own form
-            data = {"message": choice["delta"], "done_reason": choice["finish_reason"], **data}
-        reading.add(document(damaged(random, json.dumps(data).encode())))
+    """One answer. Raises DsocrError when it is refused."""
+    choice = {"message": {random.choice(("content", "thinking")): random.choice(_VALUES)}}
+    choice |= {"finish_reason": random.choice(_ENDS), "token_ids": random.choice(_VALUES)}
+    choices = random.choice(([choice], [choice], None, [], [None], {}))
+    data = {"choices": choices, "usage": random.choice(_VALUES)}
+    if random.random() < 0.2:  # Ollama's own form
+        data = {"message": choice["message"], "done_reason": choice["finish_reason"], **data}
+    answer_of(document(damaged(random, json.dumps(data).encode())))
     return None
 
 
