@@ -99,13 +99,19 @@ new PerformanceObserver((list) => {
 @pytest.mark.parametrize(
     "name", ["review?review=own-{}", "review?review=own-{}&page=page-2.png", "", "timing", "runs", "flops"]
 )
-def test_nothing_moves_while_a_page_comes_in(app: Server, browser: Browser, name: str, width: int) -> None:
+def test_nothing_moves_or_fails_while_a_page_comes_in(
+    app: Server, browser: Browser, name: str, width: int
+) -> None:
     """A review moves at its first visit alone, so each width has one of its own."""
     with browser.new_context(viewport={"width": width, "height": 900}) as context:
         context.add_init_script(WATCH)
         context.add_init_script(SHIFTS)
         page = context.new_page()
+        failed: list[str] = []
+        page.on("response", lambda answer: failed.append(answer.url) if answer.status >= 400 else None)
+        page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)
         page.goto(f"{app.url}/{name.format(width)}")
         page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=60_000)
         assert page.locator(".viewer[data-image]").count() == (not name or "page=" in name)
         assert page.evaluate("window.moved") < MOST_MOVED
+        assert not failed

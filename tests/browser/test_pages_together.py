@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from PIL import Image
@@ -18,13 +17,12 @@ from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
-from tests.support.browser_driver import ROOT, Server, Viewer, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, serve_app
 from tests.support.paths import SAMPLES
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
 
 pytestmark = pytest.mark.browser
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PAGES = ("01-letter.png", "02-invoice.png", "06-small-ticket.png")
 
 
@@ -56,9 +54,6 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_fil
     """The app on a tiny Unlimited-OCR, which has the document's reading of both sides on record."""
     folder = tmp_path_factory.mktemp("together")
     checkpoint = write_seeded_checkpoint(tiny_unlimited_config(), folder / "unlimited")
-    (folder / "settings.yaml").write_text(
-        f"history: {folder / 'history'}\ncheckpoint: {checkpoint}\n", encoding="utf-8"
-    )
     settings = Settings(checkpoint=str(checkpoint), history=str(folder / "history")).for_comparison()
     [document] = expand([document_file], work_directory=folder / "runs" / "pages").together(9)
     request = settings.request(document.path, document.source, document.more)
@@ -76,7 +71,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_fil
         cache.add(result)
     with Recording(settings) as run:
         run.add(document.source, pair)
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    with serve_app(folder, f"checkpoint: {checkpoint}\n") as server:
         yield server
 
 
@@ -90,7 +85,7 @@ def choose_second(page: Page, viewer: Viewer) -> None:
     assert "Total 1,234.00" in viewer.text("a") and "Total 7,234.00" in viewer.text("b")
 
 
-def test_compare_shows_a_document_page_by_page(
+def test_compare_and_review_show_a_document_page_by_page(
     app: Server, document_file: Path, open_page, screenshots: Path
 ) -> None:
     page = open_page(f"{app.url}/?source=File&together=on")
@@ -100,15 +95,9 @@ def test_compare_shows_a_document_page_by_page(
     expect(page.get_by_text("A reads 1,234.00, B 7,234.00.", exact=False).first).to_be_visible()
     choose_second(page, viewer)
     assert viewer.root.locator(".texts").get_by_text("First page.").count() == 0
-    for scheme in SCHEMES:
-        page.emulate_media(color_scheme=scheme)
-        page.screenshot(path=screenshots / f"pages-together-{scheme}.png", full_page=True)
+    page.screenshot(path=screenshots / "pages-together.png", full_page=True)
     page.get_by_role("button", name="Next page").click()
     viewer.wait(a="1", b="1", selected="")
-
-
-def test_review_shows_it_in_the_same_way(app: Server, open_page, screenshots: Path) -> None:
-    page = open_page(f"{app.url}/review")
+    page.goto(f"{app.url}/review")  # which shows it in the same way
     page.locator(".gallery button").first.click()
-    choose_second(page, Viewer(page).wait(a="2", b="2"))
-    page.screenshot(path=screenshots / "pages-together-review.png", full_page=True)
+    choose_second(page, viewer.wait(a="2", b="2"))

@@ -8,7 +8,7 @@ from socket import socket
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.support.browser_driver import ROOT, Viewer, serve
+from tests.support.browser_driver import Viewer, serve_app
 from tests.support.prefix_proxy import PREFIX, forward, listening
 
 pytestmark = pytest.mark.browser
@@ -32,13 +32,11 @@ def origins(
     """Origins of two proxies before one app: of one that keeps the Host, and of one that changes it."""
     strips = request.param
     folder = tmp_path_factory.mktemp("prefix")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
     with listening() as keeping, listening() as changing:
         # Only where the Host is changed does the app have to know the proxy's origin.
         options = ["--server.corsAllowedOrigins", origin_of(changing)]
         options += [] if strips else ["--server.baseUrlPath", PREFIX.strip("/")]
-        base, config = "" if strips else PREFIX, folder / "settings.yaml"
-        with serve(ROOT / "app.py", folder / "log", config=config, options=options, base=base) as server:
+        with serve_app(folder, options=options, base="" if strips else PREFIX) as server:
             port = int(server.url.rpartition(":")[2].partition("/")[0])
             forward(keeping, port, strips, keeps_host=True)
             forward(changing, port, strips, keeps_host=False)

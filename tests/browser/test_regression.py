@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.browser_driver import ROOT, Server, inked, serve
+from tests.support.browser_driver import Server, inked, serve_app
 from tests.support.timed_history import paced, record, write
 
 pytestmark = pytest.mark.browser
@@ -41,8 +41,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
                 paced(9 * place + number, factors),
             )
         _profile(root, f"{name}-ncu", 30 + place, tables, 1.5 if place else 1.0, commit)
-    (folder / "settings.yaml").write_text(f"history: {root}\n")
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    with serve_app(folder) as server:
         yield server
 
 

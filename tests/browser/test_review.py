@@ -1,9 +1,7 @@
-"""The Review page in a browser: ten pages by keyboard alone, link, report, how long a page takes."""
+"""The Review page in a browser: ten pages by keyboard alone, link, report, two reviewers."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -12,27 +10,20 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.history import History
-from dsocr_core.settings import Settings
-from dsocr_core.trace.recorder import record_trace
-from dsocr_core.trace.run import TracePlan
 from tests.support.browser_driver import Server, Viewer, chosen, serve
-from tests.support.made_up_trace import FOUND
 from tests.support.paths import APPS
-from tests.support.planted import RUN_ID, plant
+from tests.support.planted import plant
 from tests.support.review_sides import both, changed, markup, write
 
 pytestmark = pytest.mark.browser
-PAGES, PLANTED = 500, 50
+PAGES, PLANTED = 60, 10
 SCRIPT = (
     "</div></pre><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:alert(2))"
 )
 HOSTILE = "a-page-of-a-stranger"
-NEXT_PAGE_S, OPENED_S = 0.3, 2.0
-"""What a machine with nothing else to do is to keep; a busy one is given several times as long."""
-BUSY = 5
-NEWS_MS = 5_000 * BUSY
+NEWS_MS = 25_000
+"""Five times what a machine with nothing else to do takes."""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +35,6 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
         plant(history, PAGES, PLANTED)
         hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
         write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
-    ours = hostile["eager"]
-    assert isinstance(ours, OcrResult)
-    record_trace(Settings(history=str(folder / "history")), ours.request, TracePlan(), FOUND)
     with serve(APPS / "history_app.py", folder / "log", "review", str(folder / "history")) as server:
         yield server
 
@@ -64,25 +52,6 @@ def opened(page: Page, number: int = 0) -> Viewer:
     viewer = settled(page)
     page.locator(".st-key-review-reviewer input").wait_for()
     return viewer
-
-
-def press(page: Page, key: str) -> float:
-    """Press a key that shows another page; the seconds until its picture and boxes are in sight."""
-    took: float = page.locator(".viewer").evaluate(
-        """(root, key) => new Promise((done) => {
-            const [before, began] = [root.dataset.image, performance.now()];
-            const image = root.querySelector("img");
-            const look = () => {
-                const shown = root.dataset.image !== before && image.complete && image.naturalWidth;
-                if (shown) done((performance.now() - began) / 1000);
-                else requestAnimationFrame(look);
-            };
-            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }));
-            look();
-        })""",
-        key,
-    )
-    return took
 
 
 def test_ten_pages_by_keyboard_alone_then_link_and_report(
@@ -142,7 +111,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     assert chosen(fresh) == last and fresh.locator(".st-key-review-reviewer input").input_value() == ""
     fresh.locator(".dsocr-review", has_text=f"Ann Reviewer: {given[last]}").wait_for()
     fresh.get_by_role("button", name="All pages").click()
-    fresh.get_by_text("10 of 500 reviewed").wait_for()
+    fresh.get_by_text("10 of 60 reviewed").wait_for()
     for name, word in given.items():
         fresh.locator(f'.gallery button[data-key="{name}"] .verdict.{word}').wait_for()
     fresh.get_by_role("button", name="Report", exact=True).click()
@@ -167,19 +136,6 @@ def test_two_reviewers_who_disagree_see_each_other_within_seconds(review_server:
     pages[0].get_by_role("button", name="All pages").click()
     pages[0].get_by_text("disagreement 1").click()
     expect(pages[0].locator(".gallery button")).to_have_count(1)
-
-
-def test_presses_faster_than_the_answers_are_not_lost(review_server: Server, open_page) -> None:
-    page = open_page(review_server.url)
-    page.locator(".gallery button").first.wait_for()
-    names = page.locator(".gallery button").evaluate_all("all => all.map((each) => each.dataset.key)")
-    viewer = opened(page)
-    for _ in range(7):
-        page.keyboard.press("j")
-    page.keyboard.press("k")
-    page.locator(f'.viewer[data-image^="{names[6]}:"]').wait_for()
-    expect(viewer.root.locator(".position")).to_have_text("7 / 500")
-    page.wait_for_url(lambda url: f"page={names[6]}" in url)
 
 
 @pytest.mark.parametrize(
@@ -210,36 +166,6 @@ def test_what_was_typed_is_sent_though_a_rerun_emptied_the_field(
     chip = page.locator(".dsocr-review", has_text="you: same")
     chip.filter(has_text="Mallory" if field == "comment" else "you").wait_for()
     expect(typed).to_have_value("Mallory")
-
-
-def test_the_next_page_comes_at_once(review_server: Server, open_page, capsys) -> None:
-    began = time.monotonic()
-    page = open_page(f"{review_server.url}/?review={RUN_ID}")
-    page.locator(".gallery button").first.wait_for()
-    grid_s = time.monotonic() - began
-    opened(page)
-    pictures: list[str] = []
-    page.on("request", lambda request: pictures.append(request.url) if "/media/" in request.url else None)
-    times = [press(page, "j") for _ in range(12)]
-    back = [press(page, "k") for _ in range(6)]
-    median = statistics.median(times + back)
-    with capsys.disabled():
-        print(
-            f"\nreview of {PAGES} pages: opened in {grid_s:.2f} s, next page {median * 1000:.0f} ms "
-            f"(n = {len(times + back)}, longest {max(times + back) * 1000:.0f} ms)"
-        )
-    assert median < NEXT_PAGE_S * BUSY
-    assert grid_s < OPENED_S * BUSY
-    assert len(pictures) == len(set(pictures))  # what was shown before is not sent again
-
-
-def test_the_heat_map_of_a_trace_is_drawn(review_server: Server, open_page) -> None:
-    page = open_page(f"{review_server.url}/?review={HOSTILE}&tab=Cause")
-    opened(page)
-    chart = page.locator(".js-plotly-plot")
-    chart.locator(".heatmaplayer image, .heatmaplayer .hm").first.wait_for()
-    for block in ("sam.out", "clip.block0", "decoder.layer0", "logits"):
-        expect(chart).to_contain_text(block)
 
 
 def test_a_script_is_text_on_the_page_and_in_the_report(

@@ -19,7 +19,7 @@ from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import BoxPair, InputLine
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
+from dsocr_core.reading.trace_records import Cause, TensorDifference, TraceSummary
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from dsocr_core.trace.causes import sentence_of
@@ -40,7 +40,6 @@ from pages.widgets.pair.viewer import pair_values
 from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
 from tests.support import fabricated_results as fabricated
-from tests.support.made_up_trace import FOUND
 from tests.support.opened_page import opened, words
 from tests.support.results import make_result, of_pages
 
@@ -180,6 +179,24 @@ def test_the_archive_has_both_sides_files_with_the_crops(results: tuple[OcrResul
 
 
 # --- layers ---------------------------------------------------------------------------------------
+
+
+def output(name: str, call: int = 0, error: float = 0.0, view: int = 0) -> TensorDifference:
+    share, ulp = (0.5, 3) if error else (0.0, 0)
+    return TensorDifference(name, call, view, 100, share, ulp, 2 * error, error, "bfloat16", "bfloat16")
+
+
+def summary(*rows: TensorDifference) -> TraceSummary:
+    first = next((row for row in rows if row.differs), None)
+    causes = (Cause("rounding", first.name, "rounding order, not weights"),) if first else ()
+    return TraceSummary("page.png", "eager", "vendor", 1, rows, first, causes, "A sentence.")
+
+
+FOUND = summary(
+    output("sam.out"), output("sam.out", view=1), output("clip.block0.fc2", error=1e-3),
+    output("clip.block0.out", error=2e-3), output("decoder.layer0.out", error=4e-3),
+    output("logits", error=1e-2), output("decoder.layer0.out", 1), output("logits", 1, error=5e-3),
+)  # fmt: skip
 
 
 def test_the_heat_map_has_a_cell_for_every_block_and_step_and_marks_the_first_difference() -> None:
