@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import nan
-from typing import TYPE_CHECKING, Any
+from html import escape
+from math import log10, nan
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.runs.labels import card_name, engine_name, has_value, model_name, setting, setting_names
+from dsocr_core.runs.labels import (
+    card_name,
+    engine_name,
+    has_value,
+    model_name,
+    setting,
+    setting_names,
+    short,
+)  # fmt: skip
 from pages.widgets.runs import address
 from pages.widgets.runs.address import GROUPS, STATE, bound, put, value
 from pages.widgets.shared import figure, plots
-from pages.widgets.shared.labels import mark
 from pages.widgets.shared.messages import plain
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 PASSED = ("identical", "within_tolerance")
 FIGURES = {
@@ -237,34 +242,42 @@ def _draw_fidelity(found: Listed, sql: list[str]) -> None:
             "Price of the machine an hour", 0.0, 1e6, format="%g", help="Shows cost a page for pages/s.",
             **bound("price"),
         )  # fmt: skip
-    figure.plot(fidelity(points, float(value("price"))), "fidelity", words)
+    with st.container(height=260, border=False):  # its room before it comes
+        st.html(plane_html(points, float(value("price"))))
 
 
-def fidelity(points: pd.DataFrame, price: float = 0.0) -> Figure:
-    """Pages a second, or what 1,000 pages cost, against the share of pages with the same text."""
-    y = price / 3.6 / points["pages_per_s"] if price else points["pages_per_s"]
+def plane_html(points: pd.DataFrame, price: float = 0.0) -> str:
+    """Pages a second, or what 1,000 pages cost, against the share of pages with the same text.
+
+    As HTML: a chart's library is half of what the page costs the browser.
+    """
     unit = "cost of 1,000 pages" if price else "pages/s"
-    rows = points.assign(y=y)
-    traces = []
-    for reference, words, symbol, shade in (
-        (False, "compared with published code or B", "circle", "#3B6FB6"),
-        (True, "published code itself", "diamond-open", plots.NEUTRAL),
-    ):
-        part = rows[rows["reference"] == reference]
-        marker = {"size": 11, "symbol": symbol, "line": {"width": 2 if reference else 1},
-                  "color": [plots.NEUTRAL if busy else shade for busy in part["busy"]]}  # fmt: skip
-        said = [
-            f"{mark(row['name'])}: {significant(row['y'])} {unit}, {percent(100 * row['share'])} of "
-            f"{row['pages']} pages"
-            for row in part.to_dict("records")
-        ]
-        traces.append(plots.points(words, 100 * part["share"], part["y"], marker, said))
-    low = min(95.0, 100 * float(points["share"].min()) - 2)
-    return plots.figure(
-        traces, 250, margin=plots.MARGIN | {"t": 4}, legend=plots.below(-0.28),
-        xaxis={"title": {"text": "% of pages identical or within tolerance"}, "range": [low, 100.4]},
-        yaxis=plots.log_axis(y, unit),
-    )  # fmt: skip
+    heights = price / 3.6 / points["pages_per_s"] if price else points["pages_per_s"]
+    axis, least = plots.log_axis(heights, unit), min(0.95, float(points["share"].min()) - 0.02)
+    low, high = axis["range"]
+
+    def up(value: float) -> str:
+        return f"bottom:{(log10(value) - low) / (high - low):.1%}"
+
+    ticks = zip(axis["tickvals"], axis["ticktext"], strict=True)
+    marks = [f"<small style='{up(value)}'>{text}</small>" for value, text in ticks]
+    said = []
+    for row, height in zip(points.to_dict("records"), heights, strict=True):
+        words = f"{short(row['name'], 60)}: {significant(height)} {unit}, "
+        words += f"{percent(100 * row['share'])} of {row['pages']} pages"
+        said.append(words)
+        shade = plots.NEUTRAL if row["busy"] or row["reference"] else "#3B6FB6"
+        fill = "transparent" if row["reference"] else shade
+        marks.append(
+            f"<i title='{escape(words, quote=True)}' style='left:{(row['share'] - least) / (1 - least):.1%};"
+            f"{up(height)};border-color:{shade};background:{fill}'></i>"
+        )
+    return (
+        f"<div class='dsocr-plane' role='img' aria-label='{escape('; '.join(said), quote=True)}'>"
+        f"{''.join(marks)}</div><div class='dsocr-axis'><span>{percent(100 * least)}</span>"
+        f"<span>of pages identical or within tolerance; {unit} upwards; a ring is the published code</span>"
+        "<span>100 %</span></div>"
+    )
 
 
 def chips(counts: dict[str, int]) -> None:

@@ -399,7 +399,6 @@ function takeWaiting(viewer) {
   for (const { kept } of keys) viewer.key(kept);
 }
 
-// The field of the page around that a key leads to.
 // The key whose field waits for the reviewer's name. A field that is drawn anew has lost the focus, and gets it back
 // until the name is written or something else is clicked; the viewer too may be another one by then.
 let naming = null;
