@@ -7,16 +7,14 @@ import runpy
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.cli.main import main
 from tests.support.paths import ROOT, SAMPLES, SHARED
+from tests.support.scripted_server import scripted_server
 
 CASES = SHARED / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not here")
@@ -36,41 +34,10 @@ def say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Say:
     return run
 
 
-@contextmanager
-def replayed(file: Path) -> Iterator[str]:
-    """A server that gives one recorded answer."""
-    status, kind, body = file.read_bytes().split(b"\n", 2)
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-        def do_GET(self) -> None:
-            self._send(200, "application/json", b'{"data": [{"id": "deepseek-ai/DeepSeek-OCR"}]}')
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._send(int(status), kind.decode(), body[1:])
-
-        def _send(self, code: int, content_type: str, content: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"endpoint:http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("batch-bad-pdf", r"exit 1 .*01-letter\.png 1 4 .*enc-user\.pdf.* needs a password.* 1 failed"),
+        ("batch-bad-pdf", r"exit 1 .*01-letter\.png [01] 4 .*enc-user\.pdf.* needs a password.* 1 failed"),
         ("tiff-orientation", r"exit 0 .*0 failed"),
         ("multipage-tiff/fax.tif", r"fax\.tif#1 .*fax\.tif#2 "),
         ("folder-skips-unknown", r"01-letter\.png"),
@@ -80,7 +47,7 @@ def replayed(file: Path) -> Iterator[str]:
 def test_pages(say: Say, caplog: pytest.LogCaptureFixture, case: str, says: str) -> None:
     assert re.search(says, say("run", CASES / "inputs" / case, *SHORT))
     if case == "folder-skips-unknown":
-        assert "1 .heic (IMG_0002.HEIC)" in caplog.text and "1 .j2k (page2.j2k)" in caplog.text
+        assert "not read: case.json, IMG_0002.HEIC, page2.j2k" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -92,8 +59,12 @@ def test_pages(say: Say, caplog: pytest.LogCaptureFixture, case: str, says: str)
     ],
 )
 def test_servers(say: Say, file: str, says: str) -> None:
-    with replayed(CASES / "inputs" / f"{file}.http") as backend:
-        assert re.search(says, say("run", LETTER, *SHORT[:2], "--backend", backend))
+    status, kind, body = (CASES / "inputs" / f"{file}.http").read_bytes().split(b"\n", 2)
+    models = {"data": [{"id": "deepseek-ai/DeepSeek-OCR"}]}
+    with scripted_server(
+        lambda reply, _: reply.whole(body[1:], int(status), kind.decode()), models=models
+    ) as server:
+        assert re.search(says, say("run", LETTER, *SHORT[:2], "--backend", f"endpoint:{server.address}"))
 
 
 def test_texts_of_other_programs(say: Say, tmp_path: Path) -> None:
