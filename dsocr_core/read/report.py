@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
@@ -41,6 +41,7 @@ PARITY_COLUMNS: Sequence[str] = ("Verdict", "Blocks", "Shift", "CER", "Tokens", 
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
 Pairs = Sequence[Comparison]
+Shown = tuple[dict[str, Any], Sequence[RenderableType]]
 
 
 def report_of(backends: Sequence[BackendName], spans: int = 0) -> Report:
@@ -91,11 +92,10 @@ class Report:
             self.boxes += len(a.blocks)
         for result in results:
             self.drafts.add(result.environment)
-        self._count(comparisons, bool(failed))
-        row = {"image": source} | self._row(comparisons, "; ".join(failed) or None)
-        self._rows.write(json_line(row) + "\n")
+        row, cells = self._page(comparisons, "; ".join(failed) or None)
+        self._rows.write(json_line({"image": source} | row) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append([Name(source), *self._page_cells(comparisons, row)])
+            self._cells.append([Name(source), *cells])
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += [Text(f"{source}: {each}", style="red") for each in failed]
             self._lines += [] if failed else _lines(source, results, self._spans)
@@ -150,22 +150,18 @@ class Report:
 
     # --- of A and B -----------------------------------------------------------------------------
 
-    def _count(self, comparisons: Pairs, failed: bool) -> None:
-        passed = not failed and all(passes(each.verdict) for each in comparisons)
+    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
+        """Count a page; returns its row of the document, and its cells by `columns`."""
+        passed = not error and all(passes(each.verdict) for each in comparisons)
         self.passed += passed
         self.failed += not passed
         self.ties.add(next((each.report for each in comparisons), None))
-
-    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
         # A page that could not be opened has only failed.
         parity = to_document(None, [Difference("failed", error or "")])
         for each in comparisons:
             parity = to_document(each.report, each.differences)
-        return {**parity, **_figures(comparisons), "error": error}
-
-    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
-        """The page's cells after its name, by `columns`."""
-        return parity_cells(row)
+        row = {**parity, **_figures(comparisons), "error": error}
+        return row, parity_cells(row)
 
     def _totals(self) -> dict[str, Any]:
         counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
@@ -183,32 +179,28 @@ class RunReport(Report):
 
     columns = ("Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
 
-    def _count(self, comparisons: Pairs, failed: bool) -> None:
-        stopped = not failed and any(each.finish_reason == "length" for each in _results(comparisons))
-        self.failed += failed
-        self.stopped += stopped
-        self.passed += not (failed or stopped)
-
-    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
+    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
         result = next(iter(_results(comparisons)), None)
+        stopped = not error and result is not None and result.finish_reason == "length"
+        self.failed += bool(error)
+        self.stopped += stopped
+        self.passed += not (error or stopped)
         names = {"text_raw": "text_raw", "tokens": "new_tokens", "finish_reason": "finish_reason"}
         values = {name: getattr(result, attribute, None) for name, attribute in names.items()}
-        return {**values, **_figures(comparisons), "error": error}
-
-    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
-        for result in _results(comparisons):
-            tokens, decode_ms = result.new_tokens, result.milliseconds(Stage.DECODE)
-            end = result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN))
-            return [
-                str(len(result.blocks)),
-                NOT_KNOWN if tokens is None else str(tokens),
-                "limit" if end == "length" else end,
-                duration(result.milliseconds(Stage.PREFILL)),
-                duration(decode_ms),
-                f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
-                duration(result.total_ms if result.timings else None),
-            ]
-        return ["-"] * len(self.columns)
+        row = {**values, **_figures(comparisons), "error": error}
+        if result is None:
+            return row, ["-"] * len(self.columns)
+        tokens, decode_ms = result.new_tokens, result.milliseconds(Stage.DECODE)
+        end = result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN))
+        return row, [
+            str(len(result.blocks)),
+            NOT_KNOWN if tokens is None else str(tokens),
+            "limit" if end == "length" else end,
+            duration(result.milliseconds(Stage.PREFILL)),
+            duration(decode_ms),
+            f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
+            duration(result.total_ms if result.timings else None),
+        ]
 
     def _totals(self) -> dict[str, Any]:
         return super()._totals() | {"stopped_at_limit": self.stopped}
@@ -220,29 +212,24 @@ class SeveralReport(Report):
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
         super().__init__(backends, 0)
         self.columns = backends[1:]
-        self._verdicts: dict[BackendName, Counter[str]] = {name: Counter() for name in self.columns}
-        self._compared: dict[BackendName, list[tuple[float, bool | None]]] = {
-            name: [] for name in self.columns
-        }
+        self._verdicts = defaultdict[BackendName, Counter[str]](Counter)
+        self._compared = defaultdict[BackendName, list[tuple[float, bool | None]]](list)
         """Of each B the error rate of each compared page, and whether its tokens are equal."""
 
-    def _count(self, comparisons: Pairs, failed: bool) -> None:
+    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
         for name, comparison in zip_longest(self.columns, comparisons):
             verdict: Verdict = comparison.verdict if comparison else "not_comparable"
             self._verdicts[name][verdict] += 1
             self.failed += not passes(verdict)
             if comparison and (report := comparison.report):
                 self._compared[name].append((report.character_error_rate, report.tokens_equal))
-
-    def _row(self, comparisons: Pairs, error: str | None) -> dict[str, Any]:
         documents = (to_document(each.report, each.differences) for each in comparisons)
-        against = dict(zip(self.columns, documents, strict=False))
-        return {"error": None if comparisons else error, "against": against}
-
-    def _page_cells(self, comparisons: Pairs, row: Mapping[str, Any]) -> list[RenderableType]:
-        if not comparisons:
-            return [Text("error", style="red") for _ in self.columns]
-        return [verdict_text(each.verdict) for each in comparisons]
+        row = {
+            "error": None if comparisons else error,
+            "against": dict(zip(self.columns, documents, strict=False)),
+        }
+        failed = [Text("error", style="red")] * len(self.columns)
+        return row, [verdict_text(each.verdict) for each in comparisons] or failed
 
     def _against(self, name: BackendName) -> dict[str, Any]:
         """Outcome of one B."""
@@ -279,7 +266,7 @@ class SeveralReport(Report):
 # --- one page -------------------------------------------------------------------------------------
 
 
-def parity_cells(row: Mapping[str, Any]) -> list[RenderableType]:
+def parity_cells(row: Mapping[str, Any]) -> Sequence[RenderableType]:
     """The cells of `PARITY_COLUMNS` from a page's `to_document`, whatever it was compared for."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]

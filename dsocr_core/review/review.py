@@ -248,10 +248,10 @@ def _pairs(sides: Sequence[Side], read: Mapping[str, Readings]) -> list[Names]:
             for page, request in pages.items():
                 if (name := name_of(page, request)) is not None:
                     found.setdefault(name, []).append(page)
-        for name, (page, *more) in by_name[0].items():
-            if not more and len(others := by_name[1].get(name, ())) == 1:
-                pairs.append((page, others[0]))
-                del requests[0][page], requests[1][others[0]]
+        for name, of_a in by_name[0].items():
+            if len(of_a) == len(of_b := by_name[1].get(name, [])) == 1:
+                pairs.append((of_a[0], of_b[0]))
+                del requests[0][of_a[0]], requests[1][of_b[0]]
     # A page of B under the name of an unmatched page of A cannot be: equal names were matched first.
     return [*pairs, *((page, None) for page in requests[0]), *((None, page) for page in requests[1])]
 
