@@ -7,9 +7,9 @@ import pytest
 from analytic_model import vision
 from analytic_model.measure import Meter
 from analytic_model.ops import Cost
-from analytic_model.policy import Policy, PolicyError
+from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, parameters, predict
-from analytic_model.workload import Workload, WorkloadError
+from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.stages import Stage
 
@@ -82,15 +82,6 @@ def test_decode_equals_the_loop_over_its_steps(embedded: ModelConfig, attention:
     assert summed._replace(parameters=0) == looped._replace(parameters=0)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-def test_only_several_rows_are_copied_to_their_experts(published: ModelConfig, batch: int) -> None:
-    stages = predict(published, replace(BASE, decode_tokens=3, batch=batch)).stages
-    copied = {
-        name: "layers.moe.rows" in {each.module for each in stage.operators} for name, stage in stages.items()
-    }
-    assert copied[Stage.PREFILL] and copied[Stage.DECODE] is (batch > 1)
-
-
 def test_flash_attention_hides_its_core_from_the_counter(published: ModelConfig) -> None:
     """Otherwise attentions differ in bytes, not in FLOPs."""
     plain, eager = (predict(published, GUNDAM, Policy(attention=name)) for name in ("sdpa", "eager"))
@@ -131,36 +122,3 @@ def test_windows_at_the_edge_are_padded_only_when_asked(published: ModelConfig) 
     pairs = 8 * 4 * 768 * ((5 * 196) ** 2 - squares**2)
     axes = 8 * 2 * 2 * 768 * (70 * 5 * 196 - 64 * squares)
     assert padded - bare == tokens + pairs + axes
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("causal", "none"), ("attention", "flash"), ("lm_head", "first"), ("dtype", "int8"), ("counter", "tpu")],
-)
-def test_a_bad_policy_is_named(field: str, value: str) -> None:
-    with pytest.raises(PolicyError, match=f"{field} is '{value}'"):
-        Policy(**{field: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("context", "batch", "name"), [(0, 1, "context"), (5, 0, "batch")])
-def test_a_bad_decode_step_is_named(published: ModelConfig, context: int, batch: int, name: str) -> None:
-    with pytest.raises(WorkloadError, match=name):
-        decode_step(published, context, batch=batch)
-
-
-def test_parameters_and_shapes_are_those_of_the_torchinfo_baseline(published: ModelConfig) -> None:
-    """Of the published model without its head, on four tiles of 640 and a view of 1024 pixels.
-
-    Its total of multiply-adds is not comparable: torchinfo takes a linear layer's weights once a batch entry,
-    not once a token, and leaves attention's products out.
-    """
-    counts = parameters(published)
-    assert counts["total"] - counts["lm_head"] == 3_170_627_840
-    assert counts["embed_tokens"] == 165_478_400 and counts["projector"] == 2_622_720
-    blocks = 8 * 7_091_328 + 4 * 7_104_128
-    neck = 196_608 + 512 + 589_824 + 512 + 1_179_648 + 4_718_592
-    assert counts["sam"] == 3_145_728 + 590_592 + blocks + neck
-    assert counts["image_newline"] + counts["view_seperator"] == 2_560
-    work = Workload.from_image(1280, 1280)
-    assert work.view_groups == ((4, 640), (1, 1024)) and work.sequence_length == 703
-    assert work.tokens_per_view == (100, 100, 100, 100, 256)

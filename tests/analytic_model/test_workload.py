@@ -1,11 +1,8 @@
 """The shape of a page's work comes from the core's own tiling."""
 
-from typing import Any
-
 import pytest
 
 from analytic_model.workload import Workload, WorkloadError
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.page.tiling import image_token_count, page_grid
 
@@ -21,19 +18,6 @@ def test_span_is_the_prompts(preset: str, width: int, height: int) -> None:
     grid = page_grid(width, height, PRESETS[preset])
     assert workload.grid == grid
     assert workload.image_tokens == image_token_count(PRESETS[preset], grid)
-
-
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"width": 0}, "width"), ({"height": -3}, "height"), ({"preset": "huge"}, "huge"),
-        ({"prompt_tokens": 0}, "prompt_tokens"), ({"decode_tokens": 0}, "decode_tokens"),
-        ({"batch": -1}, "batch"), ({"batch": True}, "batch"), ({"decode_tokens": 2.5}, "decode_tokens"),
-    ],
-)  # fmt: skip
-def test_a_bad_page_is_named(fields: dict[str, Any], name: str) -> None:
-    with pytest.raises(DsocrError, match=name):
-        Workload.from_image(**{"width": 100, "height": 100} | fields)
 
 
 @pytest.mark.parametrize(

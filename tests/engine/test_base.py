@@ -11,17 +11,12 @@ import torch
 from PIL import Image, ImageDraw
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.settings import Settings
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 
@@ -40,15 +35,6 @@ def request_(tmp_path: Path) -> OcrRequest:
     return OcrRequest(tmp_path / "page.png", "gundam", max_new_tokens=3)
 
 
-@pytest.fixture
-def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What NVTX was told."""
-    told: list[str] = []
-    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
-    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
-    return told
-
-
 def test_a_page_prepared_ahead_reads_the_same(checkpoint: Checkpoint, request_: OcrRequest) -> None:
     engine = EagerEngine(checkpoint)
     here = engine.recognize(request_)
@@ -61,23 +47,6 @@ def test_a_page_prepared_ahead_reads_the_same(checkpoint: Checkpoint, request_: 
     assert ahead.milliseconds is not None and ahead.milliseconds > 0
     assert (there.milliseconds(Stage.PREPROCESS) or 0) > 5000
     assert here.environment | {"overlapped": "preprocess"} == there.environment
-
-
-def test_ranges_alone_leave_no_time(
-    checkpoint: Checkpoint, request_: OcrRequest, ranges: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "dsocr_core.engine.stage_timer.time.perf_counter", lambda: pytest.fail("a clock was read")
-    )
-    engine = EagerEngine(checkpoint, EngineOptions(marks=Marks.RANGES))
-    prepared = engine.prepare(request_)
-    result = engine.recognize(request_, prepared=prepared)
-    assert (result.timings, prepared.milliseconds) == ((), None)
-    assert set(ranges) == {stage.value for stage in FIRST.stages}
-    ranges.clear()
-    with engine.unmarked():
-        engine.recognize(request_)
-    assert ranges == []
 
 
 def test_decoding_goes_on_past_the_end_token_when_told(checkpoint: Checkpoint, request_: OcrRequest) -> None:
@@ -121,11 +90,3 @@ def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
 
     quiet = EagerEngine(checkpoint, EngineOptions(ignore_eos=True, top_two=False)).recognize(request)
     assert (quiet.token_ids, quiet.top_two) == (result.token_ids, ())
-
-
-def test_the_fast_engine_is_refused_before_anything_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dsocr_core.backends.on_device.load_checkpoint", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(FastEngineUnavailableError, match="--engine eager"):
-        _ = engine_backend(Settings(device="cpu", engine="fast")).engine

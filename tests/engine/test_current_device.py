@@ -14,10 +14,8 @@ import dsocr_core.backends.on_device as on_device
 import dsocr_core.engine.base as base
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.engine import stage_timer
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots
-from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure import bench
 from dsocr_core.settings import InferSettings, Settings
@@ -75,24 +73,3 @@ def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
         "shared_checkpoint", "__init__", "take_in", "prefill", "tokens", "decoder_for", "advance", "reset",
         "copy_bandwidth", "matmul_rate",
     }  # fmt: skip
-
-
-def test_a_timer_waits_for_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On whatever thread it is read: that of results has no current device of its own."""
-    waited: list[torch.device] = []
-
-    class Event:
-        def __init__(self, **_: object) -> None: ...
-        def record(self) -> None: ...
-        def query(self) -> bool:
-            return bool(waited)
-
-        def elapsed_time(self, other: object) -> float:
-            return 1.0
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    timer = StageTimer(torch.device("cuda:1"))
-    with timer.stage(stage_timer.all_stages()[0]):
-        pass
-    assert timer.timings()[0].milliseconds == 1.0 and waited == [torch.device("cuda:1")]

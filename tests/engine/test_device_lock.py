@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.engine.device import DeviceLock, device_lock
 
 LONG_S = 60
 
@@ -45,14 +45,3 @@ def test_a_waiter_can_be_cancelled_and_leaves_the_queue() -> None:
     assert lock.holder is None
     assert device_lock(torch.device("cuda")) is device_lock(torch.device("cuda:0"))
     assert device_lock(torch.device("cpu")) is not device_lock(torch.device("cuda:0"))
-
-
-def test_device_and_dtype_names() -> None:
-    assert resolve_device("cpu").type == "cpu"
-    assert resolve_dtype("auto", torch.device("cpu")) == torch.float32
-    assert resolve_dtype("auto", torch.device("cuda")) == torch.bfloat16
-    for bad in ("tpu9", "meta", "cuda:99"):
-        with pytest.raises(DsocrError, match=bad):
-            resolve_device(bad)
-    with pytest.raises(DsocrError, match="float8"):
-        resolve_dtype("float8", torch.device("cpu"))

@@ -1,14 +1,10 @@
 """Token limits and the decode loop on a scripted model."""
 
-import logging
-from dataclasses import replace
-
 import pytest
 import torch
 
-import dsocr_core.engine.generate as module
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.generate import UNBOUNDED_DECODE_CEILING, finish_reason, generate, token_limit
+from dsocr_core.engine.generate import finish_reason, generate, token_limit
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
 from dsocr_core.reading.ngram_rule import NgramRule
@@ -63,13 +59,3 @@ def test_a_limit_is_the_number_or_what_the_context_still_holds(config: DecoderCo
     for asked, prompt, says in ((0, 1, "is 0"), (-3, 1, "is -3"), (UNLIMITED, 8192, "smaller preset")):
         with pytest.raises(DsocrError, match=says):
             token_limit(asked, prompt, config)
-
-
-def test_inf_without_a_context_limit_warns_once(
-    config: DecoderConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    module._warn_unbounded.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert token_limit(UNLIMITED, 10, replace(config, max_positions=None)) == UNBOUNDED_DECODE_CEILING
-    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dsocr_core.engine.stage_timer as stage_timer
-from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Observer
 
@@ -50,23 +50,3 @@ def test_nested_stages_are_ranges_of_exactly_their_names(ranges: list[str]) -> N
     sam, prefill = timer.timings()
     assert (sam.stage, sam.milliseconds, sam.calls) == (Stage.SAM, pytest.approx(2), 2)
     assert (prefill.stage, prefill.milliseconds, prefill.calls) == (Stage.PREFILL, pytest.approx(5), 41)
-
-
-def test_stages_are_timed_where_there_is_no_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_timer, "nvtx", None)
-    timer = StageTimer(torch.device("cpu"))
-    with timer.stage(Stage.DECODE):
-        pass
-    assert [row.stage for row in timer.timings()] == [Stage.DECODE]
-
-
-def test_ranges_alone_ask_the_device_for_nothing(ranges: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_timer, "_event", lambda: pytest.fail("an event was made"))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("the device was waited for"))
-    timer = StageTimer(torch.device("cuda"), Observer(), Marks.RANGES)
-    with pytest.raises(RuntimeError), timer.stage(Stage.PREFILL), timer.stage(Stage.SAM):
-        raise RuntimeError
-    timer.count(Stage.DECODE, 3)
-    timer.add(Stage.PREPROCESS, 1.0)
-    assert ranges == ["+prefill", "+sam", "-", "-"]
-    assert timer.timings() == ()

@@ -14,15 +14,13 @@ from rich.console import Console
 
 import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
-from analytic_model.policy import Policy
-from analytic_model.predict import decode_step
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.measure import processes
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, record_bench
 from dsocr_core.measure.bench_report import DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
-from dsocr_core.models.family import FIRST, load_config
+from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, StageTiming
 from dsocr_core.runs.history import History
@@ -31,7 +29,6 @@ from dsocr_core.runs.importers.torch_trace import read_trace
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
-from tests.support.tiny_members import tiny_unlimited, written
 
 DEVICE = DeviceFigures("a device", "2", 4e12, 8e14, "bfloat16")
 CPU = torch.device("cpu")
@@ -125,32 +122,6 @@ def test_a_profile_has_the_stages_of_one_more_page(
         bench(plan(checkpoint, repeat=1, profile=trace / "below"))
 
 
-def test_images_of_one_prompt_are_counted_together(small_device: None, tmp_path: Path) -> None:
-    """By hand: each image 16 x 17 + 1 positions; one page's FLOPs of SAM twice."""
-    found = []
-    for images in (1, 2):
-        checkpoint = written(tiny_unlimited(), tmp_path)
-        settings = Settings(
-            checkpoint=checkpoint, preset="base", prompt="pages", device="cpu", dtype="float32"
-        )
-        (eager,) = bench(BenchPlan(settings, size=(60, 40), tokens=2, repeat=1, images=images)).engines
-        found.append(eager)
-    one, two = found
-    assert two.prompt_tokens - one.prompt_tokens == 273
-    assert (one.stages["sam"].calls, two.stages["sam"].calls) == (1, 2)
-    assert two.stages["sam"].flops == 2 * (one.stages["sam"].flops or 0) > 0
-
-
-def test_bytes_a_token_are_the_analytic_models(checkpoint: str, small_device: None) -> None:
-    (eager,) = bench(plan(checkpoint, repeat=1)).engines
-    config = load_config(Path(checkpoint.removeprefix("random:")))
-    steps = [
-        decode_step(config, eager.prompt_tokens + step, Policy(dtype="float32")).compulsory_bytes
-        for step in range(4)
-    ]
-    assert eager.bytes_per_token == pytest.approx(sum(steps) / 4, rel=1e-6)
-
-
 def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
     result = make_result(token_ids=tuple(range(1001)))
     timings = tuple(row for row in result.timings if row.stage != Stage.DECODE)
@@ -230,12 +201,6 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
 
 
 # --- the device -----------------------------------------------------------------------------------
-
-
-def test_a_copy_counts_both_ways_and_a_product_two_flops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_device, "milliseconds", lambda run, device: (run(), 2.0)[1])
-    assert measure_device.copy_bandwidth(CPU, size=1000) == pytest.approx(2 * 1000 / 0.002)
-    assert measure_device.matmul_rate(CPU, torch.float32, side=10) == pytest.approx(2 * 1000 / 0.002)
 
 
 def test_the_peak_starts_anew_and_sees_what_came_and_went() -> None:

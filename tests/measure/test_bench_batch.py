@@ -16,7 +16,7 @@ from dsocr_core.engine.fast.weights import pack
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure.bench import BenchPlan, bench, record_bench
 from dsocr_core.measure.bench_batch import full_groups
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 from tests.support.seeded_weights import tiny_config
 
 
@@ -82,8 +82,3 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     record = json.loads((tmp_path / "history" / "runs" / name / "run.json").read_text())
     assert record["tables"]["readings"] == 10
     assert record["engine"] == "eager, 2 pages together"
-
-
-def test_no_pages_are_no_pass(plan: BenchPlan) -> None:
-    with pytest.raises(SettingsError, match="pages is 0"):
-        BenchPlan(plan.settings, pages=0)

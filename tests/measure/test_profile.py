@@ -79,17 +79,3 @@ def test_what_ncu_could_not_do_is_one_line(
     assert main(words) == BAD_USAGE
     assert cause in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "history" / "runs").is_dir() or not list((tmp_path / "history" / "runs").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "cause"),
-    [
-        (["decode", "--ncu", "/nowhere/ncu"], "/nowhere/ncu cannot be started (No such file or directory)"),
-        (["dance"], "stage is 'dance': give one of preprocess"),
-        (["sam", "--count", "0"], "count is 0"),
-        (["sam", "--skip", "-1"], "--skip is -1"),
-    ],
-)
-def test_bad_usage_is_one_line(words: list[str], cause: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", *words]) == BAD_USAGE
-    assert cause in " ".join(capsys.readouterr().out.split())

@@ -10,9 +10,7 @@ from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import FIRST, MODELS, family_of, parse_config, preset_named
-from dsocr_core.models.resolution import tokens_per_side
-from dsocr_core.models.stages import TOP_LEVEL
+from dsocr_core.models.family import MODELS, family_of, parse_config, preset_named
 from dsocr_core.page.tiling import crop_grid, image_token_count
 
 DECODER = {
@@ -91,30 +89,6 @@ def test_grids_and_tokens(
     found = preset_named(preset, MODELS[model])
     assert crop_grid(*size, found.max_tiles, found.tile_size) == grid
     assert image_token_count(found, grid, MODELS[model].newline) == tokens
-
-
-@pytest.mark.parametrize(
-    ("name", "base", "image", "crop", "view", "side"),
-    [
-        ("tiny", 512, 512, False, 512, 8), ("small", 640, 640, False, 640, 10),
-        ("base", 1024, 1024, False, 1024, 16), ("large", 1280, 1280, False, 1280, 20),
-        ("gundam", 1024, 640, True, 1024, 16),
-    ],
-)  # fmt: skip
-def test_presets_have_the_published_sizes(
-    name: str, base: int, image: int, crop: bool, view: int, side: int
-) -> None:
-    preset = preset_named(name)
-    assert (preset.base_size, preset.image_size, preset.crop_mode) == (base, image, crop)
-    assert preset.view_size == view and tokens_per_side(view) == side
-    assert preset_named(name.upper()) is preset
-
-
-def test_stage_names_are_the_ones_users_filter_by() -> None:
-    inside = ["sam", "clip", "projector", "vision_fusion"]
-    names = ["preprocess", "tokenizer", *inside, "prefill", "decode", "postprocess"]
-    assert [stage.value for stage in FIRST.stages] == names and list(FIRST.computed[:-2]) == inside
-    assert [stage.value for stage in TOP_LEVEL] == [name for name in names if name not in inside]
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:

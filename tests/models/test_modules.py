@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -13,13 +15,11 @@ from hypothesis import strategies as st
 from dsocr_core.models.blocks import sam
 from dsocr_core.models.blocks.attention import (
     AttentionUnavailableError,
-    Rotary,
     attention_core,
     eager_core,
+    flash_core,
     sdpa_core,
 )
-from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.blocks.sam import SamAttention
 from dsocr_core.models.config import DecoderConfig
@@ -54,8 +54,20 @@ def test_attention_cores_are_causal_softmax(new: int, past: int) -> None:
             q[:, :, i : i + 1].double() @ k[:, :, :seen].double().transpose(2, 3) / math.sqrt(8)
         ).softmax(-1)
         expected[:, :, i : i + 1] = weights @ v[:, :, :seen].double()
-    for core in (sdpa_core, eager_core):
-        torch.testing.assert_close(core(q, k, v).double(), expected, rtol=1e-5, atol=1e-5)
+    package = ModuleType("flash_attn")
+    package.__dict__["flash_attn_func"] = _flash
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "flash_attn", package)
+        for core in (sdpa_core, eager_core, flash_core):
+            torch.testing.assert_close(core(q, k, v).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    """Stands for the package's, whose heads come after the positions and whose mask ends at the last key."""
+    hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(k.shape[1] - q.shape[1] + 1)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    weights = scores.masked_fill(hidden & causal, float("-inf")).softmax(-1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
 def test_flash_attention_without_the_package_says_what_to_install() -> None:
@@ -91,27 +103,6 @@ def test_mixture_is_the_weighted_sum_of_each_tokens_experts() -> None:
         assert torch.equal(mixture._of_one(token, chosen), rows)
         alone = (rows * weights[0, :, None]).sum(dim=0, keepdim=True)
         assert torch.equal(mixture.combine(token, chosen, weights), alone)
-
-
-def test_prefill_and_steps_give_what_one_pass_gives() -> None:
-    """The static cache loses nothing: each step's logits equal a fresh pass over the whole prefix."""
-    decoder = fill(Decoder(DECODER))
-    x = torch.randn(1, 12, DECODER.hidden_size)
-    rotary = Rotary(DECODER, 12, torch.float32, torch.float32, CPU)
-
-    def fresh() -> KvCache:
-        return KvCache(DECODER, 12, torch.float32, CPU)
-
-    cache = fresh()
-    logits = [decoder(x[:, :8], cache, rotary, sdpa_core)]
-    logits += [decoder(x[:, i : i + 1], cache, rotary, sdpa_core) for i in range(8, 12)]
-    assert cache.length == 12
-    for end, step in zip(range(8, 13), logits, strict=True):
-        torch.testing.assert_close(
-            step, decoder(x[:, :end], fresh(), rotary, sdpa_core), rtol=1e-4, atol=1e-5
-        )
-    with pytest.raises(IndexError, match="12 positions"):
-        decoder(x[:, :1], cache, rotary, sdpa_core)
 
 
 def test_sam_attention_adds_the_bias_of_row_and_column_offsets() -> None:

@@ -125,21 +125,6 @@ def test_names_and_sizes_are_the_published_checkpoints() -> None:
     assert sum(tensor.numel() for tensor in weights.values()) == 3_336_106_240
 
 
-def test_an_index_of_a_stranger_is_one_line(checkpoint: Path) -> None:
-    index = checkpoint / "model.safetensors.index.json"
-    names = ("x" * 5000, "a\0b", "../elsewhere.safetensors", "", "/etc/passwd")
-    contents = {json.dumps({"weight_map": {"model.norm.weight": name}}): "" for name in names}
-    contents[json.dumps({"weight_map": {"a": "../../secret.safetensors"}})] = "not a plain file name"
-    contents |= dict.fromkeys(("", "[]", '{"weight_map": 3}', "{"), "not a safetensors index")
-    contents |= dict.fromkeys(("[" * 100_000, "{}", '{"weight_map": {"a": 1e999}}'), "")
-    for content, says in contents.items():
-        index.write_text(content)
-        with pytest.raises(CheckpointError) as error:
-            load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
-        assert says in str(error.value)
-        assert "\n" not in str(error.value) and len(str(error.value)) < len(str(checkpoint)) + 300
-
-
 def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() -> None:
     config = parse_config(tiny_config() | {"n_routed_experts": 10_000, "moe_intermediate_size": 2**24})
     with pytest.raises(CheckpointError, match=r"config\.json describes weights of [\d,.]+ GB; cpu has"):

@@ -94,18 +94,6 @@ def unrounded_gelu(module: Any, _own: Any, x: Tensor) -> Tensor:
     return out
 
 
-def rounded_sam_gelu(module: Any, _own: Any, x: Tensor) -> Tensor:
-    y = module.lin1(x)
-    out: Tensor = module.lin2((0.5 * y) * (1.0 + torch.erf(y / math.sqrt(2.0))))
-    return out
-
-
-def unrounded_silu(module: Any, _own: Any, x: Tensor) -> Tensor:
-    gated = F.silu(module.gate_proj(x).float()) * module.up_proj(x).float()
-    out: Tensor = module.down_proj(gated.to(x.dtype))
-    return out
-
-
 def mask_sees_one_more(_module: Any, own: Any, x: Tensor, cache: Any, rotary: Any, core: Any) -> Tensor:
     def faulty(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         core(q, k, v)
@@ -189,10 +177,6 @@ FAULTS = (
           weight(f"{DECODER}.0.self_attn.q_proj.weight", 1, 2)),
     Fault("final norm", "norm", "weights", weight("decoder.norm.weight", 20)),
     Fault("head", "logits", "weights", weight("decoder.lm_head.weight", 400, 3)),
-    # Another order of rounding.
-    Fault("SAM GELU rounded", "sam.block0", "rounding", forward(f"{SAM}.0.mlp", rounded_sam_gelu)),
-    Fault("decoder first SiLU unrounded", "decoder.layer0", "rounding",
-          forward(f"{DECODER}.0.mlp", unrounded_silu)),
     # Mask and positions.
     Fault("SAM windows off by one", "sam.block0", "mask_or_positions", forward(f"{SAM}.0.attn", _sam_mask)),
     Fault("decoder first mask", "decoder.layer0", "mask_or_positions",

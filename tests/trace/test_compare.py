@@ -27,12 +27,6 @@ def test_a_ulp_of_bfloat16_is_a_hundred_and_twenty_eighth_of_its_power_of_two() 
     assert row.relative_to_std == pytest.approx((3 * 4 / 128) / 2.0548, rel=1e-3)
 
 
-def test_near_zero_a_difference_counts_in_units_of_the_std() -> None:
-    """A sum that comes out as 1e-6 instead of -1e-6 is no difference of thousands of ULP."""
-    row, _ = compare_tensors(bf16(1.0, -1.0, 1e-6), bf16(1.0, -1.0, -1e-6))
-    assert (row.max_ulp, row.differing_share) == (1, pytest.approx(1 / 3))
-
-
 def test_error_is_the_root_mean_square_over_the_std() -> None:
     a, b = (
         torch.tensor([[0.0, 2.0]]),
@@ -62,18 +56,6 @@ def test_of_a_shorter_sequence_the_last_rows_are_compared() -> None:
     assert not compare_tensors(rows, rows[-1:], "decoder.layer5.out")[0].differs
     assert compare_tensors(rows, rows[:1], "decoder.layer5.out")[0].differs
     assert compare_tensors(rows, rows[-1:], "clip.block0.out")[0].differing_share == 1.0
-
-
-def test_large_tensors_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr_core.trace.compare.CHUNK", 10)
-    a = torch.randn(40, 7, generator=torch.Generator().manual_seed(0))
-    b = a.clone()
-    b[33, 2] += 0.25
-    row, pattern = compare_tensors(a, b)
-    assert row.differing_share == pytest.approx(1 / 280) and pattern is not None
-    assert pattern.channels_share == pytest.approx(1 / 7)
-    assert row.relative_to_std == pytest.approx(0.25 / float(a.std(correction=0)), rel=1e-4)
-    assert [value > 0 for value in pattern.profile] == [False] * 6 + [True, False]  # row 33 of 40
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_520, 65_521, 65_522, 131_045])
@@ -141,16 +123,6 @@ def test_without_known_weights_one_channel_points_at_a_weight_and_growth_at_a_ma
         assert [cause.kind for cause in found.causes] == [kind]
 
 
-def test_a_single_row_that_differs_a_little_in_few_places_is_rounding(tmp_path: Path) -> None:
-    """The published head is computed for every position and ours for the last: other sums, a few ULP."""
-    x = torch.randn(1, 1000, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
-    y = x.clone()
-    y[0, 500] *= 1 + 1 / 64
-    found = compare_directories(foreign(tmp_path / "a", logits=x), foreign(tmp_path / "b", logits=y))
-    assert [cause.kind for cause in found.causes] == ["rounding"]
-    assert found.sentence.startswith("Equal up to the logits; they differ in 0.100 % of elements")
-
-
 @pytest.mark.parametrize(
     "index",
     [
@@ -163,11 +135,6 @@ def test_a_single_row_that_differs_a_little_in_few_places_is_rounding(tmp_path: 
 def test_a_directory_that_is_no_dump_is_refused_with_its_file_named(tmp_path: Path, index: str) -> None:
     (tmp_path / "trace.json").write_text(index)
     with pytest.raises(DumpError, match=str(tmp_path)):
-        Dump(tmp_path)
-
-
-def test_an_empty_directory_is_no_dump(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match="neither"):
         Dump(tmp_path)
 
 

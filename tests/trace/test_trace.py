@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +15,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.family import load_config
-from dsocr_core.models.taps.files import Dump, Recorder
+from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.runs.history import History
@@ -24,7 +23,7 @@ from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.runs.traces import summary_of, traces_of
 from dsocr_core.settings import Settings
 from dsocr_core.trace.names import taps_of
-from dsocr_core.trace.run import MOST_STEPS, TracePlan, attention_for, divergence_steps, trace_page
+from dsocr_core.trace.run import MOST_STEPS, TracePlan, divergence_steps, trace_page
 from dsocr_core.trace.sides import Task, trace_engine
 from tests.support.trace_faults import CLIP, weight
 from tests.trace.conftest import PAGE
@@ -95,17 +94,6 @@ def test_a_trace_goes_to_the_first_divergence(
     assert divergence_steps(SETTINGS, SETTINGS.request(PAGE), TracePlan()) == steps
 
 
-def test_a_trace_has_each_sides_own_settings() -> None:
-    chosen = replace(SETTINGS, attention="sdpa")
-    assert attention_for(chosen, TracePlan("eager", "vendor")) == "sdpa"
-    assert attention_for(replace(chosen, attention="auto"), TracePlan("eager", "vendor")) == "eager"
-    own = replace(
-        SETTINGS, a={"spec": "eager", "attention": "sdpa"}, b={"spec": "eager", "attention": "eager"}
-    )
-    summary = trace_page(own, own.request(PAGE), TracePlan("eager", "eager", 0, ("decoder",)))
-    assert summary.first is not None and summary.first.name.startswith("decoder.layer0")
-
-
 def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     code = run(
         "trace", PAGE, *QUICK, "--a", "float32", "--b", "eager", "--steps", 1, "--only", "clip", "--json"
@@ -174,15 +162,3 @@ def test_bad_usage_is_one_line_and_exit_code_two(
 ) -> None:
     assert run("trace", PAGE, *QUICK, "--b", "float32", *arguments) == 2
     assert said in " ".join(capsys.readouterr().out.split())
-
-
-def test_dumps_without_a_name_in_common_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for side in "ab":
-        writer = Recorder(tmp_path / side, {})
-        writer.begin_call()
-        writer.write(f"{side}.out", torch.ones(2, 2))
-        writer.close()
-    assert run("trace", tmp_path / "a", tmp_path / "b") == 2
-    assert "no tensor of the same name: rename those of one" in " ".join(capsys.readouterr().out.split())

@@ -10,7 +10,6 @@ import pytest
 from dsocr_core.engine.drafts.text_layer import blocks, drafted
 from dsocr_core.page.decode_pool import PageText, TextRun, page_text
 from dsocr_core.page.decoding import Unreadable
-from dsocr_core.page.documents import pdf_page_of, render_pdf_page
 from dsocr_core.page.rendering import MOST_CHARACTERS
 
 
@@ -62,11 +61,6 @@ def test_runs_of_one_line_are_joined_by_their_gaps() -> None:
 @pytest.mark.parametrize("text", ["", "\0\0", "\ufffe", " \n", "\u202e"])
 def test_what_shows_nothing_drafts_nothing(text: str) -> None:
     assert markup([TextRun(0, 0, 1, 1, text)] * 3) == ""
-
-
-def test_numbers_that_are_none_are_survived() -> None:
-    nan, most = float("nan"), float("inf")
-    assert markup([TextRun(nan, nan, nan, nan, "a"), TextRun(-most, most, most, -most, "b")])
 
 
 def test_cells_in_the_same_columns_become_a_table() -> None:
@@ -135,21 +129,9 @@ def test_a_hostile_layer_costs_bounded_time_and_memory(tmp_path: Path, kind: str
     assert time.monotonic() - began < 60  # seconds on a loaded machine; the opener's own limit ends it else
 
 
-def test_glyphs_without_characters_draft_what_they_are_called(tmp_path: Path) -> None:
-    """A font whose glyphs have no Unicode: the draft is wrong or empty, and no error."""
-    content = PAGE.replace("A title", "\x01\x02\x03")
-    assert "A title" not in markup(page_text(pdf(tmp_path / "a.pdf", content), 1).runs)
-
-
 def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no page 2"):
         page_text(pdf(tmp_path / "a.pdf", PAGE), 2)
     (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 nothing")
     with pytest.raises(Unreadable, match="not a readable PDF"):
         page_text(tmp_path / "b.pdf", 1)
-
-
-def test_a_drawn_page_knows_its_pdf(tmp_path: Path) -> None:
-    file = pdf(tmp_path / "a.pdf", PAGE)
-    assert pdf_page_of(render_pdf_page(file, 1, tmp_path / "pages")) == (file, 1)
-    assert pdf_page_of(tmp_path / "other.png") is None

@@ -27,8 +27,6 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.page import PreparedPage
-from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.models.blocks.token_step import TokenStep
@@ -37,7 +35,6 @@ from dsocr_core.models.family import preset_named
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run, slots_for
 from dsocr_core.read.session import Session
@@ -166,17 +163,6 @@ def test_pages_of_one_shape_are_prefilled_together(
         assert [(row.stage, row.calls) for row in found.timings] == [
             (row.stage, row.calls) for row in alone[number].timings
         ]
-
-
-def test_a_page_of_another_shape_does_not_wait_for_all_others(
-    together: FastEngine, requests: list[OcrRequest]
-) -> None:
-    tiny = [replace(requests[1], max_new_tokens=1) for _ in range(24)]
-    reader = BatchReader(together, 8, ignore_eos=True, group=2, kernels=PLAIN)
-    heard = read(reader, together, [replace(tiny[0], preset="small", max_new_tokens=17), *tiny])
-    assert all(isinstance(found, OcrResult) for found in heard.values())
-    passes = together.passes  # type: ignore[attr-defined]
-    assert passes.index(1) <= 2, passes
 
 
 @pytest.mark.parametrize(
@@ -403,37 +389,6 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
     again, lines = run(given, "together", None, resume=True)
     assert (again.stopped, again.failed, again.skipped) == (0, 1, 6)
     assert len(lines) == 7
-
-
-def test_how_many_are_read_together() -> None:
-    assert [slots_for(pages, None) for pages in (1, 2, 3, 200, 2000)] == [1, 2, 4, 256, 256]
-    assert [slots_for(pages, 48) for pages in (1, 33, 2000)] == [1, 48, 48]
-    assert slots_for(2000, 1) == 1
-
-
-def test_few_pages_are_ready_at_once() -> None:
-    picture, lock, ready = Image.new("RGB", (4, 4)), threading.Lock(), [0, 0]
-
-    def prepare(number: int) -> ReadyPage:
-        with lock:
-            ready[0] += 1
-            ready[1] = max(ready)
-        if number % 7 == 3:
-            return PageFailed(str(number), "torn")
-        return PageToRead(str(number), OcrRequest(Path("x")), {}, PreparedPage(picture))
-
-    others, seen = list[str](), list[str]()
-    with Prefetch(prepare, range(50), threads=3) as prefetched:
-        source = PreparedPages(prefetched, lambda page: others.append(page.source))
-        while not source.exhausted:
-            if (work := source.take(1.0)) is not None:
-                assert isinstance(work.key, PageToRead)
-                seen.append(work.key.source)
-            with lock:
-                ready[0] = 0
-    assert seen == [str(number) for number in range(50) if number % 7 != 3]
-    assert others == [str(number) for number in range(50) if number % 7 == 3]
-    assert ready[1] <= 2 * 6 + 1
 
 
 # --- a fault of one page --------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -12,14 +11,12 @@ from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
-from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.reference_step import assert_rounding_explains, step_errors
 from tests.support.small_decoder import FEW, small_model
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
@@ -87,28 +84,6 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
     step.begin((*PROMPT, 1), 40, 0)
     with pytest.raises(ValueError, match="do not fit a cache of 11"):
         step.begin((*PROMPT, 1, 1), 40, 0)
-
-
-@torch.inference_mode()
-def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
-    """Blocks of 16 rows in two programs: several blocks each."""
-    blocks = Launch(16, programs=2)
-    launches = replace(FEW, qkv_rotary=Launch(8), gate_up=blocks, bound_rows=blocks, best_of_bounded=blocks)
-    decoder = FastDecoder(model, NO_TOKEN, torch.float32, launches, group=4)
-    assert fast_tokens(decoder, model, 3, 3)[0] == eager_tokens(model, 3, 3)[0]
-
-
-@torch.inference_mode()
-def test_a_step_in_bfloat16_is_as_near_to_float32_as_the_plain_one(model: OcrModel) -> None:
-    rounded = deepcopy(model.decoder).bfloat16()
-    weights, exact = pack(rounded), pack(deepcopy(rounded).float())
-    launches = replace(FEW, qkv_rotary=Launch(8))
-    step = DecodeStep(weights, model.config.decoder, 32, torch.bfloat16, NO_TOKEN, launches)
-    torch.manual_seed(1)
-    step.cache.keys.normal_()
-    step.cache.values.normal_()
-    step.begin(PROMPT, limit=9, ngram=3)
-    assert_rounding_explains([step_errors(step, exact) for _ in range(8)])
 
 
 @torch.inference_mode()

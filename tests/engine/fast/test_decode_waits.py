@@ -9,12 +9,9 @@ import pytest
 import torch
 
 import dsocr_core.engine.fast.decode as decode_module
-from dsocr_core.engine.fast.decode import FastDecoder, GroupPipeline, Timestamp
+from dsocr_core.engine.fast.decode import FastDecoder, Timestamp
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
-from dsocr_core.models.blocks.attention import sdpa_core
-from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.reading.ngram_rule import NgramRule
-from tests.support.decoder_sizes import EMBEDDED
 
 PROMPT = (3, 9, 4, 7)
 
@@ -66,41 +63,3 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     assert log == [
         "copy", *group, "wait", *group, "wait", "step", "step", "copy", "wait", "wait",
     ]  # fmt: skip
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@torch.inference_mode()
-def test_nothing_waits_for_the_device_inside_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queueing a group, torch raises where the host would wait; the event of a group's copy is waited for."""
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        held = Decoder(EMBEDDED).requires_grad_(False)
-    for weight in held.parameters():
-        weight.normal_(0.0, 1.0 if weight.ndim == 1 else weight.shape[-1] ** -0.5)
-    model = cast(
-        "Any", SimpleNamespace(decoder=held.to(torch.bfloat16), config=SimpleNamespace(decoder=EMBEDDED))
-    )
-    decoder = FastDecoder(model, NO_TOKEN, torch.bfloat16)
-    logits = torch.randn(EMBEDDED.vocab_size, device="cuda")
-
-    def read() -> list[int]:
-        sequence = decoder.start(PROMPT, 60, 20, sdpa_core)
-        sequence.cache.keys.fill_(0.1)
-        sequence.cache.values.fill_(0.1)
-        sequence.cache.length = len(PROMPT)
-        return list(decoder.tokens(sequence, PROMPT, logits, 60))
-
-    expected, queue, groups = read(), GroupPipeline.queue, list[Any]()
-
-    def queued(*of: Any) -> Any:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            groups.append(queue(*of))
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        return groups[-1]
-
-    monkeypatch.setattr(GroupPipeline, "queue", queued)
-    assert read() == expected
-    assert len(groups) == 5

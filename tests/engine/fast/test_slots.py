@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 import dsocr_core.engine.fast.batch as batch
-import dsocr_core.engine.fast.batch_step as batch_step
 from dsocr_core.engine.fast.batch import Slots
-from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, SlotCaches, slot_bytes
-from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
+from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, SlotCaches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, generate
 from dsocr_core.engine.generate import Sequence as Decoding
-from dsocr_core.kernels.batch.drafts import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
+from dsocr_core.kernels.batch.drafts import ACCEPTED, PASSES, RIGHT, WRONG
 from dsocr_core.kernels.batch.scales import FP8
-from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch, Tile
+from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
@@ -134,18 +132,6 @@ def test_a_finished_slot_stays_as_it_is_while_others_go_on(model: OcrModel) -> N
 
 
 @torch.inference_mode()
-def test_a_run_that_was_broken_off_leaves_nothing(model: OcrModel) -> None:
-    decoder, page = Slots(step_of(model, 2), 4), Page(0, (3, 4, 5), 40, 0)
-    for _ in range(2):
-        slot, cache = decoder.take()
-        decoder.begin(slot, page.key, page.ids, page.limit, 0, prefill(model, page.ids, cache))
-    decoder.advance()
-    decoder.reset()
-    assert decoder.free == 2 and not decoder.busy
-    assert tokens_of(decoder, model, [page])[0] == eager(model, page)
-
-
-@torch.inference_mode()
 def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
     step = step_of(model, 1)
     for wrong, words in (
@@ -156,17 +142,6 @@ def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             wrong()
-
-
-def test_memory_of_a_slot(model: OcrModel) -> None:
-    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16; of a window fewer.
-
-    With drafts 16 rows of match lengths and 8 of logits.
-    """
-    published = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
-    assert slot_bytes(published, 1000, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
-    assert slot_bytes(published, 1000, 405, torch.bfloat16) == 405 * 61440 + 1000 * 12 + 2 * 129280
-    assert slot_bytes(published, 1000, 1000, torch.bfloat16, True) == 1000 * (61440 + 68) + 16 * 129280
 
 
 # --- drafts ---------------------------------------------------------------------------------------
@@ -284,24 +259,6 @@ def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(
         assert state[ACCEPTED] >= 3 and state[PASSES] >= 3 and state[WRONG] >= 2 and state[RIGHT] >= 6
 
 
-def test_passes_are_made_while_drafts_together_are_worth_them() -> None:
-    """By hand: at 90% right a pass of 4 has 3.44 tokens, of 8 5.70, of no draft 1; at 1.4 and 1.85 steps."""
-    right, none, wrong = SlotDraft(True), SlotDraft(False), SlotDraft(True)
-    assert right.expected(4) == right.expected(8) == pytest.approx(3.439)  # before its first pass
-    state = [0] * DRAFT_SIZE
-    state[RIGHT], state[WRONG], state[PASSES] = 27, 3, 10
-    assert right.take(state, 4) == 10
-    assert [right.expected(rows) for rows in (4, 8)] == pytest.approx([3.439, 5.695], abs=1e-3)
-    assert none.expected(8) == 1.0
-    state = [0] * DRAFT_SIZE
-    state[PASSES] = state[WRONG] = 8
-    assert wrong.take(state, 4) == 8 and wrong.expected(4) < 1.2
-    assert rows_of([right, none]) == 8 and rows_of([SlotDraft(True), none]) == 4
-    assert rows_of([wrong] * 20 + [right]) == rows_of([none]) == 1
-    assert wrong.facts() == {"passes": "8", "drafted": "0", "accepted": "0", "rows": "4:8"}
-    assert none.facts() is None
-
-
 # --- a cache of 8 bits ----------------------------------------------------------------------------
 
 
@@ -329,19 +286,3 @@ def test_over_8_bits_a_pages_tokens_do_not_depend_on_its_neighbours(model: OcrMo
         tokens_of(Slots(step_of(model, slots, precision="fp8-kv"), 4), model, pages) for slots in (1, 4)
     )
     assert one == four and len(one) == 5
-
-
-@torch.inference_mode()
-def test_tiles_are_compared_only_where_their_kernels_ran(
-    model: OcrModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While kernels are compiled side by side none of them runs: nothing is known of their bits then."""
-    experts = pack(model.decoder).layers[1].experts
-    assert experts is not None
-    y, tiles = (
-        torch.zeros(8, experts.gate.shape[2], device=DEVICE),
-        [(Tile(n, 16, 16),) * 2 for n in (16, 32)],
-    )
-    assert batch_step._same_bits_in_tiles(y, 2, experts, *tiles) is True
-    monkeypatch.setattr(batch_step, "grouped_down", lambda *_: None)
-    assert batch_step._same_bits_in_tiles(y, 2, experts, *tiles) is None

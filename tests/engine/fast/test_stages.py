@@ -23,7 +23,7 @@ from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
-from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder
+from dsocr_core.engine.fast.graphs import Recorder
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers
@@ -81,40 +81,6 @@ def test_each_stage_of_vision(kernels: bool) -> None:
         tokens = towers.project(patches, features, groups)
         for actual, one, other in zip(tokens, of_clip, of_sam, strict=True):
             assert_close(actual, model.projector(one, other), 1e-4)
-
-
-@torch.inference_mode()
-@KERNELS
-def test_the_encoder_answers_as_its_modules_do(kernels: bool) -> None:
-    """Views of both sizes together, as SAM would leave them: 2 of 4 features, one of 9."""
-    config = parse_config(tiny_ocr2())
-    assert config.encoder is not None
-    config = replace(config, encoder=replace(config.encoder, queries=(4, 9)))
-    model = random_model(config, DEVICE, torch.float32, seed=3)
-    towers, groups = VisionTowers(model, Ops(kernels)), [(2, 2), (1, 3)]
-    maps = noise(*((count, 48, side, side) for count, side in groups))
-    features = torch.cat([view.flatten(2).transpose(1, 2).flatten(0, 1) for view in maps])
-    expected = torch.cat([model.encoder(view).flatten(0, 1) for view in maps])
-    assert_close(towers.behind(features, groups), expected, 2e-5)
-
-
-@pytest.mark.parametrize(
-    ("at_call", "asked", "made"),
-    [
-        (1, "aaba", "ab"),
-        (1, "abca", "abca"),
-        (1, "abaca", "abc"),
-        (2, "aaba", "a"),
-        (2, "abbcaa", "ba"),
-        (2, "aabcab", "a"),
-    ],
-)
-def test_passes_of_the_shapes_that_came_last_are_held(at_call: int, asked: str, made: str) -> None:
-    """By hand: two at most, made when a shape comes the first or the second time."""
-    passes, found = CapturedPasses[str, str](2, at_call), list[str]()
-    for shape in asked:
-        passes.get(shape, lambda shape=shape: found.append(shape) or shape)  # type: ignore[misc]
-    assert "".join(found) == made
 
 
 # --- the prompt -----------------------------------------------------------------------------------
@@ -192,26 +158,6 @@ def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pyt
             assert_close(actual[:, 1, :, :tokens], other[:, 1, :, :tokens])
         assert (made.keys[:, 1, :, tokens:] == 3).all() and (made.keys[:, 0] == 3).all()
         assert recorder.recordings == recordings
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("recorded", [True, False])
-def test_pages_of_one_length_are_prefilled_as_each_is(model: OcrModel, recorded: bool) -> None:
-    """The second time, as what comes again is recorded; each page to a cache of its own."""
-    config, plain, (pages, tokens) = model.config.decoder, FastPrefill(model), (3, 11)
-    graphs = PromptGraphs(plain, config, ListedRecorder() if recorded else None)
-    rotary = Rotary(config, 40, torch.float32, torch.float32, DEVICE)
-    for embeddings in noise(*[(pages, tokens, config.hidden_size)] * 2):
-        logits = graphs.forward_pages(embeddings.flatten(0, 1), pages, rotary, sdpa_core)
-        for page in range(pages):
-            made, wanted = (KvCache(config, 20, torch.float32, DEVICE) for _ in "mw")
-            made.keys.fill_(3.0)
-            graphs.copy_out(made.keys[:, 0], made.values[:, 0], tokens, page)
-            halves = wanted.keys[:, 0], wanted.values[:, 0]
-            assert_close(logits[page], plain.forward(embeddings[page], *halves, rotary, sdpa_core))
-            assert_close(made.keys[:, 0, :, :tokens], halves[0][:, :, :tokens])
-            assert_close(made.values[:, 0, :, :tokens], halves[1][:, :, :tokens])
-            assert (made.keys[:, 0, :, tokens:] == 3).all()
 
 
 # --- whole pages ----------------------------------------------------------------------------------

@@ -40,11 +40,3 @@ def test_parameters_become_views_of_the_packed_matrices() -> None:
     dense, mixture = weights.layers
     assert dense.experts is None and len(dense.router) == 0
     assert torch.equal(mixture.router, decoder.layers[1].mlp.gate.weight)  # type: ignore[union-attr]
-
-
-def test_a_decoder_is_packed_once_until_its_weights_are_others() -> None:
-    decoder = small_model().decoder
-    first = pack(decoder)
-    assert pack(decoder) is first
-    decoder.double()
-    assert pack(decoder).head.dtype == torch.float64

@@ -159,21 +159,6 @@ def test_router_and_gated_rows_match_their_references(
     assert_close(gated, wanted)
 
 
-def test_nan_logits_still_choose_experts(device: torch.device) -> None:
-    new = Random(5, torch.float32, device)
-    products = new.poison(1, 8)
-    ids = torch.full((1, 3), -7, dtype=torch.int32, device=device)
-    route_rows(products, 8, states(device, (0, 1, 0, 0)), ids, new.poison(1, 3), 1.0, AT)
-    assert sorted(ids[0].tolist()) == [0, 1, 2]
-    logits = new.poison(1, 20)
-    best_logit = new.poison(1, 1)
-    best_token = torch.full((1, 1), -1, dtype=torch.int32, device=device)
-    tokens, at = torch.full((1, 4), -1, dtype=torch.int32, device=device), states(device, (1, 9, 0, 0))
-    best_of_parts(logits, at, best_logit, best_token, AT)
-    take_best_rows(best_logit, best_token, tokens, at, 1, 20, AT)
-    assert 0 <= int(tokens[0, 2]) < 20
-
-
 @pytest.mark.parametrize("vocabulary", [77, 16384 + 5])
 @DTYPES
 def test_best_rows_breaks_ties_and_ends_as_its_reference(

@@ -15,7 +15,6 @@ from dsocr_core.kernels.batch.drafts import (
     DRAFT_SIZE,
     DRAFTED,
     LENGTH,
-    NOTHING,
     PASSES,
     RIGHT,
     SHIFT,
@@ -23,7 +22,6 @@ from dsocr_core.kernels.batch.drafts import (
     accept,
     accept_reference,
 )
-from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
 from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference
 from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
 from dsocr_core.kernels.decode.embed_token import matched_at_start
@@ -157,23 +155,6 @@ def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
             torch.testing.assert_close(wanted[rows], alone, **within(dtype))
 
 
-@pytest.mark.parametrize("embed", [embed_rows, embed_rows_reference], ids=["kernel", "plain"])
-def test_rows_ahead_are_what_is_drafted(embed: Callable[..., None], device: torch.device) -> None:
-    """Past the draft's end and for an id of none any token will do; a finished slot's tokens stay."""
-    new = Random(4, torch.float32, device)
-    table, x = new.normal(9, 16), new.poison(ROWS * 3, 16)
-    tokens = torch.full((3, 12), 1, dtype=torch.int32, device=device)
-    tokens[:, 3] = torch.tensor([6, 7, 8])
-    at = state_rows(device, (3, 99, 0, 0, 0), (3, 5, 0, 0, 0), (3, 99, 1, 0, 0))
-    held = drafts(device, [5, 4, 2], [2, NOTHING, 4, 8], [3, 3, 3, 3], shift=-3)
-    embed(tokens, at, held, table, x, AT)
-    assert tokens[0, 3:8].tolist() == [6, 4, 2, 0, 1]
-    assert tokens[1, 3:8].tolist() == [7, 0, 1, 1, 1]  # its limit leaves one row ahead
-    assert tokens[2, 3:8].tolist() == [8, 1, 1, 1, 1]
-    assert torch.equal(x[[0, 3, 6, 9]], table[[6, 4, 2, 0]])
-    assert torch.equal(x[[1, 4]], table[[7, 0]])
-
-
 @pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
 @pytest.mark.parametrize("policy", [NgramPolicy(1), NgramPolicy(3), NgramPolicy(2, 7, (1,))])
 def test_rows_forbid_what_the_rule_does_after_their_tokens(
@@ -242,26 +223,3 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
     # 22, 29 stand two further on, but 22 was right; so do 60, 61, after two that were wrong.
     assert held[1][:, SHIFT].tolist() == [-10, -10, -10, -10, -10, -8]
     assert at.shape == (slots, SIZE)
-
-
-def test_any_candidates_and_drafts_are_taken_as_in_plain_torch(device: torch.device) -> None:
-    """Rows 1 and 4, texts that repeat themselves, so that several places are as good."""
-    chance, new = random.Random(7), Random(7, torch.float32, device)
-    for rows in (1, ROWS) * 6:
-        slots, held = 4, 40
-        texts = [chance.choices(range(3), k=chance.randrange(1, 30)) for _ in range(slots)]
-        tokens = torch.randint(0, 3, (slots, held), generator=new.generator, dtype=torch.int32).to(device)
-        at = state_rows(
-            device, *[(chance.randrange(3, 30), chance.choice((32, 99)), 0, 0, 0) for _ in range(slots)]
-        )
-        best_logit = new.normal(rows * slots, 3)
-        best_token = torch.randint(0, 3, (rows * slots, 3), generator=new.generator, dtype=torch.int32)
-        found = []
-        for take in (accept, accept_reference):
-            mine, moved = tokens.clone(), at.clone()
-            place = drafts(device, *texts, shift=chance.choice((-5, 0)))
-            place[1][:, SHIFT] = -4
-            take((best_logit, best_token.to(device)), mine, moved, place, (1, 3), Launch(8))
-            found.append((mine, moved, place[1]))
-        for one, two in zip(*found, strict=True):
-            assert torch.equal(one, two)

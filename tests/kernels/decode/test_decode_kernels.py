@@ -132,19 +132,6 @@ def test_attention_output_matches_its_reference(
     assert_close(x, expected)
 
 
-@pytest.mark.parametrize("dim", [16, 15], ids=["in pairs", "one by one"])
-def test_weights_are_taken_apart_to_the_bit(dim: int, device: torch.device) -> None:
-    """Attention's result is 1 in one place, so the output product is a column of the weights."""
-    weight = Random(12, torch.bfloat16, device).matrix(8, 2 * dim)
-    for column in range(2 * dim):
-        partial = torch.zeros(1, 2, dim, device=device)
-        partial.view(-1)[column] = 1.0
-        x = torch.zeros(8, dtype=torch.bfloat16, device=device)
-        state = Random(12, torch.float32, device).state(0)
-        attention_output(partial, torch.zeros(1, 2, device=device), weight, x, state, 1, Launch(8))
-        assert torch.equal(x, weight[:, column])
-
-
 # (hidden, experts, chosen, expert width, shared parts)
 MIXTURE_SIZES = [(64, 4, 2, 48, 2), (320, 8, 2, 224, 2), (60, 5, 3, 20, 1), (16, 64, 6, 8, 2)]
 MIXTURES = pytest.mark.parametrize(("width", "experts", "chosen", "inner", "shared"), MIXTURE_SIZES)
@@ -289,18 +276,3 @@ def test_banned_tokens_are_those_of_the_rule(
             embed_token(tokens, state, table, x, matched, banned_at, Launch(32))
         assert torch.equal(x, table[ids[position]])
         assert set((banned_at == position).nonzero().flatten().tolist()) == rule.banned()
-
-
-def test_nan_stays_inside_the_weights(device: torch.device) -> None:
-    """Overflowed activations give NaN, never a load outside a tensor or an id outside the vocabulary."""
-    new = Random(14, torch.float32, device)
-    x, gain = new.poison(16), new.normal(16)
-    ids, weights = torch.full((6,), -1, dtype=torch.int32, device=device), new.normal(6)
-    route(x, gain, new.matrix(64, 16), ids, weights, EPS, 1.0, Launch())
-    assert sorted(ids.tolist()) == sorted(set(ids.tolist()))
-    assert all(0 <= expert < 64 for expert in ids.tolist())
-    gate, own, shared, gated = new.matrix(64, 4, 16), new.matrix(8, 16), new.normal(8), new.normal(6, 4)
-    gate_up(x, gain, ids, own, own, gate, gate, shared, gated, EPS, Launch(4))
-    assert gated.isnan().all() and shared.isnan().all()
-    mixture_down(gated, shared, ids, weights, new.matrix(64, 16, 4), new.matrix(16, 8), x, Launch(16))
-    assert x.isnan().all()

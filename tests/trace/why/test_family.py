@@ -10,9 +10,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from dsocr_core.models.family import MODELS
 from dsocr_core.page.documents import Page
-from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.exclude import Page as Facts
 from dsocr_core.trace.why.exclude import page_of
@@ -98,10 +96,3 @@ def test_pages_are_turned_if_one_of_them_is(tmp_path: Path) -> None:
         image.save(turned, exif=exif)
     assert page_of([upright, turned]) == Facts(700, 300, turned=True, swapped=False)
     assert page_of([turned]) == Facts(700, 300, turned=True, swapped=True)
-
-
-def test_other_engines_presets_are_read_and_not_offered() -> None:
-    request = OcrRequest(Path("p"), "gundam-9", model="unlimited_ocr")
-    assert request.resolution.max_tiles == 9 and request.resolution.tile_size == 640
-    row = MODELS["deepseek_ocr2"]
-    assert "default-640" not in row.presets and row.others["default-640"].image_size == 640

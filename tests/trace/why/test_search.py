@@ -11,7 +11,7 @@ from dsocr_core.models.family import FIRST
 from dsocr_core.reading.records import NgramPolicy, OcrRequest, OcrResult
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Page
-from dsocr_core.trace.why.match import Match, Matcher, Other
+from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reading
 from dsocr_core.trace.why.run import fact_lines
 from dsocr_core.trace.why.search import Budget, Finding, Search
@@ -85,12 +85,6 @@ def test_two_causes_are_found_together(names: tuple[str, str]) -> None:
     assert found.cause is not None and set(found.cause.names) == set(names)
 
 
-def test_equal_needs_one_reading() -> None:
-    reader = FakeReader()
-    found = Search(reader, A, Other("b", written()), BIG).run()  # type: ignore[arg-type]
-    assert found.sentence == "A and B are equal" and reader.runs == 1
-
-
 def test_a_limit_and_stripped_tokens_cost_no_run() -> None:
     cut = search(Other("b", written()[:90]))
     assert cut.cause is not None and cut.trials == []
@@ -103,11 +97,6 @@ def test_a_limit_and_stripped_tokens_cost_no_run() -> None:
     assert search(Other("b", both)).sentence.endswith(
         "role markers around the prompt and special tokens stripped"
     )
-
-
-def test_what_ended_by_itself_was_not_cut() -> None:
-    found = search(Other("b", written()[:90], finish="eos"))
-    assert found.cause is None
 
 
 def test_the_budget_ends_the_search_and_says_so() -> None:
@@ -153,23 +142,12 @@ def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
     assert len(found.trials) == 2 and found.cause is not None and found.cause.names == ("roles",)
 
 
-def test_what_explained_another_page_is_tried_first() -> None:
-    found = search(Other("b", written("tiles-32")), first=("tiles-32",))
-    assert len(found.trials) == 1
-
-
 TEXT = "<|ref|>text<|/ref|>a line of the page"
 
 
 def result(page: str, backend: str = "fast") -> OcrResult:
     request = OcrRequest(Path(page), "gundam", "<image>\nFree OCR.", source=page)
     return OcrResult(backend, request, (8, 8), TEXT, (1, 2), (), "eos", INPUTS, ())
-
-
-def test_a_result_tells_all() -> None:
-    found = Other.of(result("page.png"), "b")
-    assert (found.text, found.tokens, found.finish, found.inputs) == (TEXT, (1, 2), "eos", INPUTS)
-    assert found.quantisation == "none" and Other.of(result("p", "port"), "b").quantisation is None
 
 
 def test_facts_are_equal_different_or_not_known() -> None:
@@ -182,10 +160,3 @@ def test_facts_are_equal_different_or_not_known() -> None:
     assert lines["grid"].state == lines["n-gram size"].state == "equal"
     assert lines["prompt as read"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
     assert {lines[name].state for name in ("prompt as read", "quantisation", "stop reason")} == {"differs"}
-
-
-def test_matching_by_hand() -> None:
-    matcher = Matcher(Other("b", "one two three four"), ())
-    assert matcher.match("one two three four", ()) == Match(True, 18, 18, 0.0)
-    near = matcher.match("one two three fire", ())
-    assert (near.exact, near.agreed, near.of, near.error_rate) == (False, 15, 18, 3 / 18)
