@@ -129,7 +129,8 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
     near: list[BoxPair] = []
     for pair in pairs:
         if (box := pair.lone) is not None:
-            kind, side = ("extra", "A") if pair.a else ("missing", "B")
+            kind: Kind = "extra" if pair.a else "missing"
+            side = "A" if pair.a else "B"
             quoted = f', "{_short(box.text)}"' if box.text.strip() else ""
             words = f"only {side} has {_named_box(box)}{quoted}"
             yield _of(kind, place + words, [pair], within and not box.text, {"label": box.label})

@@ -235,7 +235,7 @@ class Margins:
         """JSON-ready values, each side with its margin."""
         tops = {"a": self.a, "b": self.b}
         sides = {side: top and to_jsonable(top) | {"margin": top.margin} for side, top in tops.items()}
-        return to_jsonable(self) | sides
+        return {**to_jsonable(self), **sides}
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ class OcrRequest:
     @classmethod
     def imported(cls, image: Path, source: str = "", **known: Any) -> OcrRequest:
         """A page that another program read; what is not given is not known."""
-        return cls(image, source=source, **dict.fromkeys(MAY_BE_UNKNOWN) | known)
+        unknown: dict[str, Any] = dict.fromkeys(MAY_BE_UNKNOWN)
+        return cls(image, source=source, **unknown | known)
 
     @property
     def required(self) -> Asked:
