@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.cli.main import parse
-from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.runs.run_list import exported
@@ -267,25 +267,16 @@ def test_an_export_imports_elsewhere_through_the_page(
         assert name == "note.txt" and reason.startswith("looks like nothing that the history knows")
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
         assert other.record(STRANGE) == history.record(STRANGE)
-        again = take_uploads(other, [Sent("runs.zip", archive)], as_folder=False)
+        again = take_uploads(other, [Sent("runs.zip", archive)])
         assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])
-
-
-def test_a_folder_is_uploaded_as_it_lies(own: History) -> None:
-    run = Path(SEED_LOCATION) / "runs" / "20261128-190606-4c84d7d5"
-    uploads = [Sent(f"dir/{run.name}/{file.name}", file.read_bytes()) for file in sorted(run.iterdir())]
-    outcome = take_uploads(own, [*uploads, Sent("dir/note.txt", b"hello")], as_folder=True)
-    assert outcome.imported == [run.name] and outcome.runs["from"].tolist() == [f"dir/{run.name}"]
-    assert outcome.skipped["file"].tolist() == ["dir/note.txt"]
 
 
 def test_hostile_uploads_stay_in_the_upload_folder(own: History) -> None:
     names = ["../../escape.csv", "/etc/x.csv", "y" * 4000 + ".csv", "a\0b.csv", "📄.csv", "<b>.zip", ""]
-    for as_folder in (False, True):
-        outcome = take_uploads(own, [Sent(name, b"") for name in names], as_folder)
-        reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
-        assert outcome.imported == [] and len(outcome.skipped) == len(names), reasons
-        assert sum("leads out" in reason for reason in reasons.values()) >= 2
+    outcome = take_uploads(own, [Sent(name, b"") for name in names])
+    reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
+    assert outcome.imported == [] and len(outcome.skipped) == len(names), reasons
+    assert sum("leads out" in reason for reason in reasons.values()) >= 2
     assert len(own) == 5
 
 

@@ -22,7 +22,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "run": Parameter("", widget=False),
     "backend": Parameter("", widget=False),
     "stage": Parameter("", ("", *(stage.value for stage in computed_stages())), widget=False),
-    "older": Parameter(0, (), 0, MOST_VALUE, widget=False),
     # what if
     "model": Parameter("Published", ("Published", "Embedded")),
     "width": Parameter(1654, (), 0, MOST_VALUE),

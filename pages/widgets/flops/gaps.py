@@ -20,8 +20,8 @@ from pages.widgets.shared.labels import colour, stage_name
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
 
-COLUMNS_AT_ONCE = 30
-"""Runs of the map, the newest first; the older ones are a click away."""
+MOST_COLUMNS = 60
+"""Runs of the map, the newest first; Runs opens any other one here."""
 _LOST, _MORE, _LESS = "213 94 0", "192 54 44", "29 95 168"
 """Colours of lost time, and of more and fewer FLOPs than were counted."""
 _STAGES = {
@@ -139,13 +139,13 @@ def _map(found: _AllRuns, chosen: Side) -> None:
     )
     of_time, order = value("reading") == TIME, found.stages
     drawn = [side for side in found.names if not of_time or side in found.bounded]
-    older = min(int(value("older")), max(len(drawn) - 1, 0))
-    columns = drawn[older : older + COLUMNS_AT_ONCE]
+    columns = list(dict.fromkeys([*drawn[:MOST_COLUMNS], chosen]))
     words = (
         "Time above the lower bound, a page."
         if of_time
         else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
     )
+    words += f" The newest {MOST_COLUMNS} of {len(drawn):,} runs." if len(drawn) > MOST_COLUMNS else ""
     figure.head(f"{words} A click opens a run.", sql=[found.sql], gaps=found.rows)
     config: dict[str, Any] = {"stage": st.column_config.TextColumn("stage", pinned=True, width=150)}
     names = [*map(row_name, order), *["page, over its bound"] * of_time]
@@ -165,8 +165,6 @@ def _map(found: _AllRuns, chosen: Side) -> None:
         key="flops map", height=table.height_of(len(names)), selection_mode="single-cell",
         on_select=lambda: _take(order, columns), placeholder="–",
     )  # fmt: skip
-    if len(drawn) > COLUMNS_AT_ONCE:
-        _pager(len(drawn), older)
 
 
 def _times(rows: list[dict[str, Any] | None]) -> list[Cell]:
@@ -209,17 +207,6 @@ def _take(order: list[str], columns: list[Side]) -> None:
         if column.isdecimal():
             run, backend = columns[int(column)]
             STATE.values.update(run=run, backend=backend)
-
-
-def _pager(count: int, older: int) -> None:
-    last = min(older + COLUMNS_AT_ONCE, count)
-    left, middle, right = st.columns([1, 3, 1], vertical_alignment="center")
-    middle.caption(f"{older + 1:,} to {last:,} of {count:,}, newest first")
-    for place, name, step, off in ((left, "Newer", -1, older == 0), (right, "Older", 1, last >= count)):
-        place.button(
-            name, on_click=put, args=("older", max(older + step * COLUMNS_AT_ONCE, 0)), disabled=off,
-            key=f"flops {name.lower()}",
-        )  # fmt: skip
 
 
 # --- the chosen run ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.parity_records import KINDS, Verdict
+from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS, Verdict
 from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components import show_gallery
@@ -102,7 +102,7 @@ def _made(future: Future[resources.Picture]) -> resources.Picture | None:
 
 def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None) -> dict[str, Any]:
     """A page as the gallery takes it."""
-    words, outputs = VERDICTS[page.verdict], outputs_of(page.differences)
+    (tone, sign), outputs = VERDICTS[page.verdict], outputs_of(page.differences)
     reviewed = decision(page.name, queue.given)
     reviews = [f"{name}: {row.verdict}" for name, row in sorted(queue.given.get(page.name, {}).items())]
     kinds = ", ".join(dict.fromkeys(KINDS[item.kind] for item in outputs))
@@ -110,11 +110,11 @@ def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None)
         "key": page.name,
         "name": page.name,
         "words": kinds or ("same text" if not page.in_one_run else group_of(page)),
-        "tone": words.tone,
-        "sign": words.icon,
+        "tone": tone,
+        "sign": sign,
         "readings": [each for each in readings_of(first_of(outputs)) if each] if outputs else [],
         "verdict": "" if reviewed == UNREVIEWED else reviewed,
-        "title": "\n".join([page.name[:200], words.words, *reviews]),
+        "title": "\n".join([page.name[:200], VERDICT_WORDS[page.verdict], *reviews]),
         "url": resources.picture_url(picture, f"grid.{page.name}") if picture else "",
     }
 

@@ -40,22 +40,19 @@ class Outcome:
     skipped: pd.DataFrame
 
 
-def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:
-    """Import uploaded files; `as_folder` keeps the folders in their names, else each stands by itself."""
+def take_uploads(history: History, uploads: Iterable[Upload]) -> Outcome:
+    """Import uploaded files, each by itself: a run's folder comes as a zip archive."""
     with Temporary("upload") as name:
         root = Path(name)
         paths: list[Path] = []
         refused: list[tuple[str, str]] = []
         for number, upload in enumerate(uploads):
             # The first part is a number, so that two files of one name do not meet.
-            base = root / ("folder" if as_folder else str(number))
             try:
-                relative = checked_relative(upload.name.replace("\\", "/"))
-                target = base / (relative if as_folder else relative.name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("xb") as handle:
-                    handle.write(upload.getvalue())
-                paths.append(base if as_folder else target)
+                target = root / str(number) / checked_relative(upload.name.replace("\\", "/")).name
+                target.parent.mkdir()
+                target.write_bytes(upload.getvalue())
+                paths.append(target)
             except StorageError:
                 refused.append((upload.name, "its name leads out of the upload"))
             except (OSError, ValueError) as error:
@@ -86,25 +83,20 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
 
 @st.dialog("Import runs", width="large")
 def dialog(history: History) -> None:
-    """Files or a folder, and what became of them."""
+    """Files, and what became of them."""
     st.caption(
         "Runs of this project and of llm-perf-opt, profiles of Nsight Systems, Nsight Compute and "
-        "torch.profiler, analytic sweeps: their files and folders, or a zip archive of them. Runs already "
-        "imported are skipped."
+        "torch.profiler, analytic sweeps: their files, or a folder as a zip archive. Runs already imported "
+        "are skipped."
     )
-    kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
-                                key="runs import kind", label_visibility="collapsed")  # fmt: skip
-    as_folder = kind == "Folder"
     uploads = st.file_uploader(
-        "A folder, with all that is in it" if as_folder else "Zip archives and files",
-        accept_multiple_files="directory" if as_folder else True,
-        key=f"runs upload {kind} {st.session_state.get(_ROUND, 0)}",
-    )
+        "Zip archives and files", accept_multiple_files=True,
+        key=f"runs upload {st.session_state.get(_ROUND, 0)}",
+    )  # fmt: skip
     if st.button("Import", type="primary", disabled=not uploads, key="runs import", icon=":material/upload:"):
-        assert isinstance(uploads, list)
         try:
             with st.spinner(f"Importing {plural(len(uploads), 'file')}", show_time=True):
-                st.session_state[_REPORT] = take_uploads(history, uploads, as_folder)
+                st.session_state[_REPORT] = take_uploads(history, uploads)
             history.refresh()
         except DsocrError as error:
             show_error(error)

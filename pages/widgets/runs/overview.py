@@ -274,9 +274,9 @@ def plane_html(points: pd.DataFrame, price: float = 0.0) -> str:
         )
     return (
         f"<div class='dsocr-plane' role='img' aria-label='{escape('; '.join(said), quote=True)}'>"
-        f"{''.join(marks)}</div><div class='dsocr-axis'><span>{percent(100 * least)}</span>"
-        f"<span>of pages identical or within tolerance; {unit} upwards; a ring is the published code</span>"
-        "<span>100 %</span></div>"
+        f"{''.join(marks)}</div><div class='dsocr-axis'><span>{100 * least:.3g}%</span>"
+        f"<span>of pages identical or within tolerance; up: {unit}; ring: published code</span>"
+        "<span>100%</span></div>"
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import moment
+from dsocr_core.base.formatting import moment, significant
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
@@ -52,9 +52,14 @@ def _figures(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) 
         st.markdown(f"**{plain(_speed(history, runs))}**")
     names = zip(letters.values(), rows["run"], rows["commit"], strict=True)
     st.caption(plain(", ".join(f"{letter} {name} at {commit}" for letter, name, commit in names)))
-    columns = {name: Column(name, "") for name in letters.values()}
+    columns = {name: Column(name, _number) for name in letters.values()}
     columns = {"figure": Column("figure", left=True), **columns, "ratio": Column("B/A", "%.2f")}
     table.draw(figures(rows), columns, "not known")
+
+
+def _number(value: float) -> str:
+    """A count as it is, a measure with three digits."""
+    return f"{value:,.0f}" if value == int(value) else significant(value)
 
 
 def _letters(runs: pd.DataFrame) -> dict[str, str]:
@@ -136,9 +141,6 @@ def _tags(history: History, runs: pd.DataFrame) -> None:
         )  # fmt: skip
     if failed := st.session_state.pop(_FAILED, None):
         show_error(failed)
-    if len(runs) == 1 and has_value(first := runs["notes"].iloc[0]):
-        st.caption("Note that the run was made with")
-        st.code(first, language=None, wrap_lines=True)
 
 
 def _take(history: History, run_ids: list[str], tags: list[str], note: str, state: str) -> None:

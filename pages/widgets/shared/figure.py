@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.formatting import plural
 from pages.widgets.components import watch_page
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import csv_of
@@ -56,14 +55,13 @@ def head(
     words: str,
     *,
     sql: Sequence[str] = (),
-    commands: Sequence[str | None] = (),
     reproduce: str = "",
     **frames: pd.DataFrame,
 ) -> None:
     """The line over a chart, and its menu: the figures as CSV, what they come from, how to get them again.
 
-    `words` may hold names of strangers: no Markdown in it is read. `commands` made the runs that are shown;
-    `reproduce` prints the same figures. The first frame names the menu.
+    `words` may hold names of strangers: no Markdown in it is read. `reproduce` is a command that prints the
+    same figures. The first frame names the menu.
     """
     left, menu = st.columns([9, 1], vertical_alignment="center", wrap=False)
     left.caption(plain(words))
@@ -76,9 +74,6 @@ def head(
             st.code(
                 statement, language="sql", height=240 if statement.count("\n") > _MOST_LINES else "content"
             )
-        if made := list(dict.fromkeys(command for command in commands if command)):
-            st.caption(f"{plural(len(made), 'command')} that made these runs:")
-            st.code("\n".join(made), language="bash", wrap_lines=True)
         if reproduce:
             st.caption("The same figures on the command line:")
             st.code(reproduce, language="bash", wrap_lines=True)

@@ -18,7 +18,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.errors import Cancelled, DsocrError, unforeseen
 from dsocr_core.base.formatting import duration
-from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.messages import plain
 from pages.widgets.streamlit_mends import rerun_fragment, rerun_page
 
 _POLL_S = 0.4
@@ -87,10 +87,6 @@ class Job(Generic[T]):
         self.words = words
         self.done = self.done if done is None else min(max(done, 0.0), 1.0)
 
-    def wait_for(self, holder: str) -> None:
-        """Tell a page who holds the device."""
-        self.say(f"waiting for {holder}")
-
     def _run(self) -> None:
         try:
             self.result = self._work(self)
@@ -128,14 +124,6 @@ def _bar(job: Job[Any], place: DeltaGenerator) -> None:
     rest = f", about {duration(job.took_ms * (1 / job.done - 1))} left" if job.done > 0.05 else ""
     words = "Cancelling" if job.cancelling else job.words
     place.progress(job.done, text=plain(f"{words}, {duration(job.took_ms)}{rest}"))
-
-
-def show_end(job: Job[Any], cancelled: str) -> None:
-    """Show why a job that is over has no result, where it has none."""
-    if job.error:
-        show_error(job.error)
-    elif job.state == "cancelled":
-        st.caption(f"Cancelled: {cancelled}.")
 
 
 def tab_watch() -> Callable[[], bool]:

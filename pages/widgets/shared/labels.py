@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
@@ -62,27 +61,17 @@ Fact = tuple[str, str]
 """Name and value; the name may be empty."""
 
 
-@dataclass(frozen=True)
-class VerdictWords:
-    """`words` say the verdict in a sentence; `icon` is a sign that needs no colour."""
-
-    words: str
-    tone: Tone
-    icon: str
-
-
-VERDICTS: dict[Verdict, VerdictWords] = {
-    "identical": VerdictWords(VERDICT_WORDS["identical"], "identical", "="),
-    "within_tolerance": VerdictWords(VERDICT_WORDS["within_tolerance"], "within", "≈"),
-    "differs": VerdictWords(VERDICT_WORDS["differs"], "differs", "≠"),
-    "not_comparable": VerdictWords(VERDICT_WORDS["not_comparable"], "none", "?"),
-}
+VERDICTS: dict[Verdict, tuple[Tone, str]] = {
+    "identical": ("identical", "="), "within_tolerance": ("within", "≈"), "differs": ("differs", "≠"),
+    "not_comparable": ("none", "?"),
+}  # fmt: skip
+"""The colour of each, and a sign that needs none."""
 
 
 def verdict_html(verdict: Verdict, sentence: str, facts: Sequence[Fact] = (), note: str = "") -> str:
     """The answer of a page that was compared."""
-    words = VERDICTS[verdict]
-    return answer_html(f"{words.icon} {words.words.upper()}", words.tone, sentence, facts, note)
+    tone, sign = VERDICTS[verdict]
+    return answer_html(f"{sign} {VERDICT_WORDS[verdict].upper()}", tone, sentence, facts, note)
 
 
 def answer_html(word: str, tone: Tone, sentence: str, facts: Sequence[Fact] = (), note: str = "") -> str:

@@ -16,10 +16,10 @@ from pages.widgets.timing.address import STATE, VIEWS, bound, open_pair, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _COLUMNS = {
-    "of": Column("stage", left=True, width=280),
+    "of": Column("stage", left=True, width=200),
+    "change": Column("change", left=True, width=96),
     "median_a": Column("before", "ms", "Median over a run's pages; of several runs the median of theirs."),
     "median_b": Column("after", "ms"),
-    "change": Column("change", left=True, width=96),
     "trend": Column("trend", "line", "The stage's median in every commit so far, from zero.", width=110),
     "said": Column("evidence", left=True, width=460),
 }

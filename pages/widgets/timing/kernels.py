@@ -66,17 +66,11 @@ PROFILE = {
     "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
     "duration_s": Column("time", "s"),
     "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
-    **{name: Column(head, "%", about) for name, head, about in (
-        ("sm", "SM", "Speed of Light: share of the SMs' peak."), ("memory", "memory", ""), ("l1", "L1", ""),
-        ("l2", "L2", ""), ("dram", "DRAM", ""),
-        ("occupancy", "occupancy", "Achieved, of the most warps an SM can hold."),
-        ("l1_hits", "L1 hits", ""), ("l2_hits", "L2 hits", ""),
-        ("issued", "issuing", "Share of cycles in which a scheduler had a warp to issue from."),
-        ("tensor_pipe", "tensor cores", "Share of cycles in which the tensor cores worked, of peak."),
-    )},
+    "sm": Column("SM", "%", "Speed of Light: share of the SMs' peak."),
+    **{name: Column(head, "%") for name, head in (("dram", "DRAM"), ("l2", "L2"))},
+    "occupancy": Column("occupancy", "%", "Achieved, of the most warps an SM can hold."),
+    "tensor_pipe": Column("tensor cores", "%", "Share of cycles in which they worked, of peak."),
     "limiter": Column("limited by", about="What allows the fewest blocks on an SM."),
-    "most_occupancy": Column("to", "%", "The occupancy that this allows."),
-    "eligible_warps": Column("eligible", "", "Warps a scheduler could choose from, each cycle."),
     "flops": Column(
         "FLOPs", "FLOP",
         "Counted: on the tensor cores, and float32 additions and multiplications outside them.",
@@ -122,10 +116,10 @@ def draw(chosen: RunSelection) -> None:
     if before and before != run:
         _pair(chosen, before, run, stage)
         return
-    if run in summed:
-        _longest(chosen, run, stage)
-    if run in profiled:
+    if run in profiled:  # whose table has the sums, too
         _profile(chosen, run, stage)
+    else:
+        _longest(chosen, run, stage)
 
 
 def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
@@ -143,7 +137,7 @@ def _longest(chosen: RunSelection, run: str, stage: str) -> None:
     found, sql = chosen.history.query("kernels", run_ids=[run], stages=[stage] if stage else None, top=_MOST)
     figure.head(
         f"{plural(len(found), 'kernel')}, the longest first, by their share of their stage's GPU time.",
-        sql=[sql], commands=[chosen.history.record(run).command], kernels=found,
+        sql=[sql], kernels=found,
     )  # fmt: skip
     times = {f"{name}_s": found[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")}
     short = kernel_names(found["name"].tolist())
@@ -158,8 +152,7 @@ def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     found = resources.held(
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, *of)
     )
-    commands = [history.record(run).command for run in (a, b)]
-    figure.head(found.words, sql=found.sql, commands=commands, kernels_compared=found.rows, sides=found.sides)
+    figure.head(found.words, sql=found.sql, kernels_compared=found.rows, sides=found.sides)
     if found.rows.empty:
         st.info("Neither run has kernels of this stage.")
         return
@@ -217,11 +210,10 @@ def _profile(chosen: RunSelection, run: str, stage: str) -> None:
     if stage:
         rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
     words = profile_words(rows, kernels)
-    command = chosen.history.record(run).command
     counted = _counted(kernels)
     if len(counted) and not (device is not None and charts.roofs(counted, device)):
         words += " No peaks of its card are known, so no roof is drawn."
-    figure.head(words, sql=found.sql, commands=[command], kernels_profiled=kernels, profile=rows)
+    figure.head(words, sql=found.sql, kernels_profiled=kernels, profile=rows)
     if device is not None and charts.roofs(counted, device):
         chart = charts.kernel_roofline(counted.head(_MOST_DRAWN), device)
         figure.plot(chart, "kernel roofline", f"Kernels under the roofs of {device.name}")

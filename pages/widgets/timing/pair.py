@@ -140,7 +140,7 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     _differences(chosen, a[0], b[0])
     if len(pages):
         shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
-        st.markdown(f"**{plural(len(pages), 'page')}{shown}**")
+        st.markdown(f"**{plural(len(pages), 'reading')} of a page{shown}**")
         table.draw(pages.head(MOST_PAGES), _PAGES, most=8)
     _again(chosen, a[0], b[0])
 
