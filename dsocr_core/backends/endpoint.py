@@ -100,10 +100,9 @@ class Endpoint(Backend):
         self.model()
 
     def model(self, cancel: CancelToken | None = None) -> str:
-        """The model's name: the one of the settings, else the first that the server lists.
+        """The model's name: the one of the settings, else the first that the server lists, with its context.
 
-        Its context is asked for with it; a server that lists nothing needs a name alone. Raises EndpointError
-        or Cancelled.
+        A server that lists nothing needs a name alone. Raises EndpointError or Cancelled.
         """
         with self._asking:
             if self._model is None:
@@ -146,15 +145,12 @@ class Endpoint(Backend):
             raise EndpointError(self.client.hidden(f"{address}: {error}")) from error
         page.say(answer.text)
         facts = {
-            "engine": f"endpoint {self.spec.flavour}",
-            "endpoint": address,
+            "engine": f"endpoint {self.spec.flavour}", "endpoint": address, "server": server,
             "model": shown(answer.model or str(body.get("model", "")), 120),
             "request": self.client.hidden(json.dumps(recorded, ensure_ascii=False)),
-            "image_sent": hashlib.sha256(image).hexdigest(),
-            "server": server,
-            "wall_ms": f"{wall_ms:.1f}",
+            "image_sent": hashlib.sha256(image).hexdigest(), "wall_ms": f"{wall_ms:.1f}",
             **{name: str(count) for name, count in sorted(answer.usage.items())[:8]},
-        }
+        }  # fmt: skip
         if answer.finish_words:
             facts["finish_reason"] = answer.finish_words
         if (limit := _own_limit(request, body, answer)) is not None:
@@ -168,8 +164,7 @@ class Endpoint(Backend):
     def _body(self, model: str, request: OcrRequest, image: tuple[str, str], prompt: int) -> Body:
         """The body of one request, the flavour's fields under those of the settings.
 
-        `image` is its content in Base64 and its URL. The tokens asked for are those that fit beside a prompt
-        of `prompt` tokens in the model's context.
+        `image` is its content in Base64 and its URL. As many tokens are asked for as fit beside `prompt`.
         """
         form, flavour, known, served = self.form, self.spec.flavour, request.required, request.family.served
         limit = UNLIMITED_TOKENS if known.max_new_tokens == UNLIMITED else known.max_new_tokens

@@ -62,8 +62,8 @@ def document(content: bytes) -> dict[str, Any]:
     try:
         return parse_json(content, any_number=True)
     except InvalidFile as refused:
-        words = f"HTML instead of JSON ({shown(content)})" if content.lstrip()[:1] == b"<" else str(refused)
-        raise EndpointError(words if "JSON" in words else f"no JSON: {words}") from None
+        words = "HTML instead of JSON" if content.lstrip()[:1] == b"<" else f"no answer in JSON: {refused}"
+        raise EndpointError(f"{words} ({shown(content)})") from None
 
 
 def shown(content: bytes | str, most: int = 80) -> str:
@@ -121,13 +121,13 @@ def answer_of(data: dict[str, Any]) -> Answer:
         reason = reason.get("type", reason.get("reason"))
     word = reason.strip().lower() if isinstance(reason, str) else ""
     if word in _CUT:
-        raise EndpointError(f"the page was cut off after {len(text):,} characters ({shown(word, 40)})")
-    known = None if word in ("", "null", "none") or word in _ENDS else shown(word, 40)
+        raise EndpointError(f"the page was cut off after {len(text):,} characters ({word})")
+    other = None if word in ("", "null", "none", *_ENDS) else shown(word, 40)
     counts = {name: data.get(key) for key, name in _OLLAMA_COUNTS.items()}
     counts |= data["usage"] if isinstance(data.get("usage"), dict) else {}
     usage = {name: value for name, value in counts.items() if type(value) is int}
     model = data["model"] if isinstance(data.get("model"), str) else None
-    return Answer(paired(text), ids, _ENDS.get(word), known, model, usage)
+    return Answer(paired(text), ids, _ENDS.get(word), other, model, usage)
 
 
 # --- the connection -------------------------------------------------------------------------------
@@ -200,9 +200,8 @@ async def _watched(
 
 
 async def _content(response: httpx.Response) -> bytes:
-    """The bytes of an answer. Raises EndpointError for a redirect, and for what is no JSON or has no end."""
-    status, kind = response.status_code, response.headers.get("content-type", "").partition(";")[0]
-    if 300 <= status < 400:
+    """The bytes of an answer. Raises EndpointError for a redirect, and for what is packed or has no end."""
+    if 300 <= (status := response.status_code) < 400:
         raise EndpointError(f"answered {status}, which leads elsewhere; give the final address")
     if (packed := response.headers.get("content-encoding", "identity")) != "identity":
         raise EndpointError(f"the answer is packed ({shown(packed, 20)}) though that was not asked for")
@@ -211,10 +210,7 @@ async def _content(response: httpx.Response) -> bytes:
         content += chunk
         if len(content) > MOST_ANSWER_BYTES:
             raise EndpointError(f"the answer is longer than {MOST_ANSWER_BYTES // 2**20} MB")
-    answer = bytes(content)
-    if status == 200 and answer.lstrip()[:1] not in (b"<", b"{") and "json" not in kind.lower():
-        raise EndpointError(f"content type '{shown(kind, 40)}' instead of JSON ({shown(answer)})")
-    return answer
+    return bytes(content)
 
 
 def _words(content: bytes) -> str:

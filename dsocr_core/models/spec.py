@@ -109,7 +109,7 @@ class Published:
     transformers: str = "4.46.3 or 4.47.1"
     """Versions with which it runs."""
     masks_encoder: bool = False
-    """True where its encoder has a mask, which some libraries pass over: the loaded model is asked."""
+    """True where its encoder has a mask, which some libraries pass over."""
 
 
 @dataclass(frozen=True)

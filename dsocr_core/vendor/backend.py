@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from dsocr_core.base.child import ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError
@@ -30,23 +30,9 @@ from dsocr_core.reading.records import (
     OcrResult,
     result_from_jsonable,
 )
+from dsocr_core.vendor import protocol
 from dsocr_core.vendor.errors import VendorCrashed, VendorError, VendorFailed
 from dsocr_core.vendor.process import WorkerProcess
-from dsocr_core.vendor.protocol import (
-    Cancel,
-    Failure,
-    Load,
-    Loaded,
-    Message,
-    ProtocolError,
-    Recognize,
-    Result,
-    StageProgress,
-    Text,
-    Trace,
-    Traced,
-    TraceStep,
-)
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code, require_allowed
 
 log = logging.getLogger(__name__)
@@ -54,8 +40,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.05
 CANCEL_GRACE_S = 1.0
 """Seconds that a cancelled worker may take to end by itself before it is killed."""
-Progress = Callable[[Message], None]
-Answer = TypeVar("Answer", Loaded, Result, Traced)
+Progress = Callable[[protocol.Message], None]
+Answer = TypeVar("Answer", protocol.Loaded, protocol.Result, protocol.Traced)
 
 
 class VendorBackend:
@@ -68,24 +54,15 @@ class VendorBackend:
     """
 
     def __init__(
-        self,
-        checkpoint: Path,
-        device: str = "cpu",
-        dtype: str = "bfloat16",
-        attention: str = "eager",
-        interpreter: str | Path | None = None,
-        timeout_s: float = 600.0,
-        trusted_directories: tuple[Path | str, ...] = (),
-        code_record: Path | None = None,
+        self, checkpoint: Path, device: str = "cpu", dtype: str = "bfloat16", attention: str = "eager",
+        interpreter: str | Path | None = None, timeout_s: float = 600.0,
+        trusted_directories: tuple[Path | str, ...] = (), code_record: Path | None = None,
         top_two: bool = True,
-    ) -> None:
-        self.checkpoint = checkpoint.resolve()
-        self.device, self.dtype, self.attention = device, dtype, attention
-        self.interpreter = str(interpreter or sys.executable)
-        self.timeout_s = timeout_s
+    ) -> None:  # fmt: skip
+        self.checkpoint, self.interpreter = checkpoint.resolve(), str(interpreter or sys.executable)
+        self.device, self.dtype, self.attention, self.timeout_s = device, dtype, attention, timeout_s
         self.trusted_directories, self.code_record = trusted_directories, code_record
-        self._top_two = top_two
-        self._turns = threading.Lock()
+        self._top_two, self._turns = top_two, threading.Lock()
         self._worker: WorkerProcess | None = None
         self._number = 0
 
@@ -105,23 +82,23 @@ class VendorBackend:
     def _read(
         self, request: OcrRequest, observer: Observer, cancel: CancelToken | None, count: bool = False
     ) -> tuple[OcrResult, dict[str, list[int]]]:
-        def progress(sent: Message) -> None:
-            if isinstance(sent, StageProgress) and sent.stage in all_stages():
+        def progress(sent: protocol.Message) -> None:
+            if isinstance(sent, protocol.StageProgress) and sent.stage in all_stages():
                 if sent.milliseconds is None:
                     observer.stage_started(Stage(sent.stage))
                 else:
                     observer.stage_ended(Stage(sent.stage), sent.milliseconds)
-            elif isinstance(sent, Text):
+            elif isinstance(sent, protocol.Text):
                 observer.text(sent.delta)
 
+        most = request.max_new_tokens
+        streams = type(observer).text is not Observer.text
         with self._at_work(request, "reading", cancel) as exchange:
-            most = request.max_new_tokens
-            sent = Recognize(
+            sent = protocol.Recognize(
                 self._number, **self._call(request), max_new_tokens=None if most == UNLIMITED else most,
-                stream_text=type(observer).text is not Observer.text, top_two=self._top_two,
-                count_flops=count,
+                stream_text=streams, top_two=self._top_two, count_flops=count,
             )  # fmt: skip
-            answer = exchange(sent, Result, progress)
+            answer = exchange(sent, protocol.Result, progress)
             try:
                 result = self._result(request, answer.result)
             except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -131,24 +108,21 @@ class VendorBackend:
             return result, {name: list(calls) for name, calls in answer.flops.items()}
 
     def trace(
-        self,
-        request: OcrRequest,
-        on_call: Callable[[int], None],
-        cancel: CancelToken | None = None,
+        self, request: OcrRequest, on_call: Callable[[int], None], cancel: CancelToken | None = None,
         **fields_of_trace: Any,
-    ) -> tuple[int, ...]:
+    ) -> tuple[int, ...]:  # fmt: skip
         """Read a page with the modules tapped; the new tokens. The other fields are those of `Trace`.
 
         Raises Cancelled, RemoteCodeNotAllowed or another VendorError.
         """
 
-        def progress(sent: Message) -> None:
-            if isinstance(sent, TraceStep):
+        def progress(sent: protocol.Message) -> None:
+            if isinstance(sent, protocol.TraceStep):
                 on_call(sent.call)
 
         with self._at_work(request, "tracing", cancel) as exchange:
-            sent = Trace(self._number, **self._call(request), **fields_of_trace)
-            return exchange(sent, Traced, progress).token_ids
+            sent = protocol.Trace(self._number, **self._call(request), **fields_of_trace)
+            return exchange(sent, protocol.Traced, progress).token_ids
 
     def close(self) -> None:
         """End the worker. A page being read fails; the next one starts a new worker."""
@@ -166,22 +140,23 @@ class VendorBackend:
     def check(self) -> None:
         """Say before anything is loaded what the directory's code cannot do. Raises a VendorError."""
         self._allowed_code()
-        there = self.checkpoint.is_dir()
-        if not self.device.startswith("cuda") and _code_contains(self.checkpoint, b".cuda("):
-            raise VendorError(
-                f"{self.checkpoint}: its remote code moves everything to a GPU and cannot run on "
-                f"'{self.device}'; choose a CUDA device, or the embedded checkpoint"
+        code = b"".join(file.read_bytes() for file in self.checkpoint.glob("*.py"))
+        there, problem = self.checkpoint.is_dir(), None
+        if not self.device.startswith("cuda") and b".cuda(" in code:
+            problem = (
+                f"its remote code moves everything to a GPU and cannot run on '{self.device}'; choose a CUDA "
+                "device, or the embedded checkpoint"
             )
-        if there and self.dtype != "bfloat16" and not _code_contains(self.checkpoint, b"supports_float32"):
-            raise VendorError(
-                f"{self.checkpoint}: its remote code is written for bfloat16 and cannot run in {self.dtype}, "
-                "which dtype auto is on a CPU; give --dtype bfloat16"
+        elif there and self.dtype != "bfloat16" and b"supports_float32" not in code:
+            problem = (
+                f"its remote code is written for bfloat16 and cannot run in {self.dtype}, which dtype auto "
+                "is on a CPU; give --dtype bfloat16"
             )
-        if there and self.attention not in (known := self.family.published.attentions):
-            raise VendorError(
-                f"{self.checkpoint}: the published decoder of {self.family.title} has no attention "
-                f"'{self.attention}'; give --attention {known[0]}"
-            )
+        elif there and self.attention not in (known := self.family.published.attentions):
+            words = f"has no attention '{self.attention}'; give --attention {known[0]}"
+            problem = f"the published decoder of {self.family.title} {words}"
+        if problem is not None:
+            raise VendorError(f"{self.checkpoint}: {problem}")
 
     def _allowed_code(self) -> RemoteCode:
         """Raises RemoteCodeNotAllowed."""
@@ -191,9 +166,8 @@ class VendorBackend:
 
     def _call(self, request: OcrRequest) -> dict[str, Any]:
         """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
-        spec, preset = self.family, request.resolution
+        spec, preset, problem = self.family, request.resolution, None
         others = [name for name in request.unpublished if name not in spec.published.arguments]
-        problem = None
         if request.model != spec.name or request.required.preset.lower() not in spec.presets:
             problem = (
                 f"the published {spec.title} ({self.checkpoint}) has no preset '{request.preset}' of "
@@ -228,7 +202,7 @@ class VendorBackend:
     @contextmanager
     def _at_work(
         self, request: OcrRequest, verb: str, cancel: CancelToken | None
-    ) -> Iterator[Callable[[Message, type[Answer], Progress], Answer]]:
+    ) -> Iterator[Callable[[protocol.Message, type[Answer], Progress], Answer]]:
         """A turn of the loaded worker: what sends it a message and waits for the answer.
 
         Whatever an error is, an interrupted wait included, the worker's state is unknown then: it is ended.
@@ -249,7 +223,7 @@ class VendorBackend:
                 what = f"{verb} {request.name}"
                 yield functools.partial(self._exchange, worker, self._number, what, cancel)
             except _Unharmed as outcome:
-                raise outcome.error from None
+                raise outcome.__cause__ or outcome from None
             except BaseException:
                 self.close()
                 raise
@@ -266,13 +240,15 @@ class VendorBackend:
         except OSError as error:
             raise VendorFailed(f"{self.interpreter}: cannot be started ({error.strerror})") from error
         code = self._allowed_code().files
-        load = Load(str(self.checkpoint), self.device, self.dtype, self.attention, code)
-        self._exchange(worker, 0, f"loading {self.checkpoint}", cancel, load, Loaded, lambda message: None)
+        load = protocol.Load(str(self.checkpoint), self.device, self.dtype, self.attention, code)
+        self._exchange(
+            worker, 0, f"loading {self.checkpoint}", cancel, load, protocol.Loaded, lambda message: None
+        )
         return worker
 
     def _exchange(
         self, worker: WorkerProcess, number: int, what: str, cancel: CancelToken,
-        message: Message, kind: type[Answer], progress: Progress,
+        message: protocol.Message, kind: type[Answer], progress: Progress,
     ) -> Answer:  # fmt: skip
         """Send a message and wait for its answer; progress messages are passed on."""
         deadline, leave_by = time.monotonic() + self.timeout_s, float("inf")
@@ -280,7 +256,7 @@ class VendorBackend:
             worker.tell(message)
             while True:
                 if cancel.is_set() and leave_by == float("inf"):
-                    worker.tell(Cancel(number))
+                    worker.tell(protocol.Cancel(number))
                     leave_by = time.monotonic() + (CANCEL_GRACE_S if number else 0.0)
                 now = time.monotonic()
                 if now >= leave_by:
@@ -291,33 +267,30 @@ class VendorBackend:
                 answer = worker.hear(min(POLL_S, deadline - now))
                 if answer is None or getattr(answer, "number", 0) not in (0, number):
                     continue
-                if isinstance(answer, Failure):
-                    raise _error(answer, what, worker.stderr_tail)
+                if isinstance(answer, protocol.Failure):
+                    _raise(answer, what, worker.stderr_tail)
                 if isinstance(answer, kind):
                     return answer
-                if not isinstance(answer, (StageProgress, Text, TraceStep)):
-                    raise ProtocolError(f"a {type(answer).__name__} message")
+                if not isinstance(answer, (protocol.StageProgress, protocol.Text, protocol.TraceStep)):
+                    raise protocol.ProtocolError(f"a {type(answer).__name__} message")
                 if leave_by == float("inf"):
                     progress(answer)
         except ChildGone as end:
             words = f"{what}: the vendor worker {end}; run again, a new one starts"
             raise VendorCrashed(words, worker.stderr_tail) from end
-        except ProtocolError as error:
+        except protocol.ProtocolError as error:
             raise VendorFailed(
                 f"{what}: the worker was not understood ({error})", worker.stderr_tail
             ) from error
 
     def _result(self, request: OcrRequest, seen: dict[str, Any]) -> OcrResult:
-        """The result in a worker's message. Raises ValueError, TypeError, LookupError or AttributeError for
-        what is none."""
+        """The result in a worker's message. Raises what a value of another type raises."""
         result = result_from_jsonable({**seen, "backend": VENDOR, "request": to_jsonable(request)})
         tokens = result.token_ids
         if tokens is None or result.inputs is None or result.finish_reason is None:
             raise ValueError("no tokens, inputs or finish reason")
-        if any(step.ids[0] != token for step, token in zip(result.top_two, tokens, strict=False)):
+        if [step.ids[0] for step in result.top_two] != list(tokens[: len(result.top_two)]):
             raise ValueError("a best token that was not chosen")
-        if len(result.top_two) > len(tokens):
-            raise ValueError(f"{len(result.top_two)} steps for {len(tokens)} tokens")
         if len(result.more_sizes) != len(request.more):
             raise ValueError(f"{1 + len(result.more_sizes)} sizes of {len(request.images)} images")
         if problem := result.environment.get(POSTPROCESS_ERROR):
@@ -329,22 +302,16 @@ class VendorBackend:
 
 
 class _Unharmed(Exception):
-    """Wraps an error after which the worker can continue."""
-
-    def __init__(self, error: VendorError | Cancelled) -> None:
-        self.error = error
+    """Is raised from an error after which the worker can continue."""
 
 
-def _error(failure: Failure, what: str, stderr_tail: str) -> Exception:
+def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
     said = {
         "out_of_memory": f"the vendor's code ran out of memory ({failure.message})",
         "refused": failure.message,
     }.get(failure.kind, f"the vendor's code failed ({failure.message})")
     cancelled = failure.kind == "cancelled"
     error = Cancelled() if cancelled else VendorFailed(f"{what}: {said}", stderr_tail)
-    return _Unharmed(error) if failure.usable else error
-
-
-def _code_contains(checkpoint: Path, words: bytes) -> bool:
-    """Tell whether the directory's code has these words in it: the published one has `.cuda(`."""
-    return any(words in file.read_bytes() for file in checkpoint.glob("*.py"))
+    if failure.usable:
+        raise _Unharmed from error
+    raise error

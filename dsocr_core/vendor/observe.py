@@ -1,12 +1,12 @@
-"""Observing one call of the vendor's `infer` from outside: its code is not changed.
+"""Observing one call of the vendor's `infer` from outside, in the worker: its code is not changed.
 
-The model's bound `generate` is wrapped for the duration of the run, stage times come from forward
-hooks. Runs in the worker process.
+The model's bound `generate` is wrapped for the duration of the run, stage times come from forward hooks.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import sys
 import time
@@ -24,16 +24,13 @@ from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 _STAGE_MODULES = {(stage.name, stage.module) for spec in MODELS.values() for stage in spec.vision}
 """Stages and their attributes of the inner model, published names; a model lacks those of others."""
 
-TEXT_INTERVAL_S = 0.05
-
 
 class UnlikeInfer(RuntimeError):
     """The code does something that the published `infer` does not, so what was seen may not be all."""
 
 
 class StageTimes:
-    """Times of the stages, sent as they become known. On a GPU they are between CUDA events, which nothing
-    waits for before `settle`."""
+    """Times of the stages, sent as they become known; on a GPU between CUDA events that `settle` awaits."""
 
     def __init__(self, device: torch.device, send: Callable[[str, float | None], None]) -> None:
         self._on_gpu, self._send = device.type == "cuda", send
@@ -92,9 +89,8 @@ class Observation:
         self.counter: Any = None
         """torch's FlopCounterMode where FLOPs are counted."""
         self.flops: dict[str, list[int]] = {}
-        self.forwards = 0
+        self.forwards, self._infer_began, self._generate_ended = 0, 0.0, 0.0
         self._encoding_ms: list[float] = []
-        self._infer_began = self._generate_ended = 0.0
 
     # --- around infer ---------------------------------------------------------------------------
 
@@ -106,10 +102,9 @@ class Observation:
         generate, encode = model.generate, tokenizer.encode
         model.generate = lambda *args, **kwargs: self._generate(generate, tokenizer, args, kwargs)
         tokenizer.encode = lambda *args, **kwargs: self._encode(encode, args, kwargs)
-        stages = (
-            (stage, getattr(getattr(model, "model", None), name, None)) for stage, name in _STAGE_MODULES
-        )
-        watched = [(module, stage) for stage, module in stages if module is not None]
+        inner = getattr(model, "model", None)
+        found = [(getattr(inner, name, None), stage) for stage, name in _STAGE_MODULES]
+        watched = [(module, stage) for module, stage in found if module is not None]
         handles = [handle for module, stage in watched for handle in self._stage_hooks(module, stage)]
         if self.request.count_flops:
             handles += [handle for of in (*watched, (model, "forward")) for handle in self._count_hooks(*of)]
@@ -140,17 +135,13 @@ class Observation:
         text, text_tokens = tokenizer.decode(self.new_ids), None
         if self.request.arguments.get("test_compress"):
             text_tokens = len(tokenizer.encode(text, add_special_tokens=False))
+        own = {"dtype": short_name(model.dtype), "rotary_dtype": rotary_dtype(model)}
         return {
             "text_raw": text,
             "token_ids": self.new_ids,
             "token_texts": [tokenizer.decode([token]) for token in self.new_ids],
             "finish_reason": "eos" if self.new_ids[-1:] == [tokenizer.eos_token_id] else "length",
-            "inputs": {
-                **self.inputs,
-                "attention": str(model.config._attn_implementation),
-                "dtype": short_name(model.dtype),
-                "rotary_dtype": rotary_dtype(model),
-            },
+            "inputs": {**self.inputs, **own, "attention": str(model.config._attn_implementation)},
             "timings": self.times.rows(),
             "top_two": self.best.steps(self.new_ids) if self.best else [],
             "text_tokens": text_tokens,
@@ -210,7 +201,6 @@ class Observation:
         return _hooks(module, begins, lambda: self.times.end(stage))
 
     def _count_hooks(self, module: torch.nn.Module, name: str) -> list[Any]:
-        """Hooks that note the FLOPs of each call of the module."""
         starts: list[int] = []
 
         def ended() -> None:
@@ -254,9 +244,7 @@ class StreamTap(TextStreamer):  # type: ignore[misc]
 
     def __init__(self, observation: Observation, tokenizer: Any, inner: Any) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=False)
-        self._observation, self._inner = observation, inner
-        self._prompt_came = False
-        self._text, self._sent_at = "", 0.0
+        self._observation, self._inner, self._prompt_came = observation, inner, False
 
     def put(self, value: Any) -> None:
         if self._prompt_came:
@@ -274,18 +262,15 @@ class StreamTap(TextStreamer):  # type: ignore[misc]
             super().end()
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        self._text += text
-        if self._text and (stream_end or time.perf_counter() - self._sent_at >= TEXT_INTERVAL_S):
-            self._observation.send(Text(self._observation.request.number, self._text))
-            self._text, self._sent_at = "", time.perf_counter()
+        if text:
+            self._observation.send(Text(self._observation.request.number, text))
 
 
 class BestTwo:
     """A logits processor that changes nothing and records each step's two best logits.
 
-    transformers calls a caller's processors after its own, so these are the logits without what the n-gram
-    rule forbids, of which greedy search then takes the best. They stay on the device until the end; all
-    logits of a page would be gigabytes.
+    transformers calls a caller's processors after its own: what the n-gram rule forbids is out. They stay on
+    the device until the end; all logits of a page would be gigabytes.
     """
 
     def __init__(self) -> None:
@@ -337,36 +322,29 @@ def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -
     return name
 
 
-def seen_inputs(
-    prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> dict[str, Any]:
+def seen_inputs(prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     """The fields of `ModelInputs` that describe what went into it."""
     tiles, view = kwargs["images"][0]
+    # A rule with a window is a processor, whose size and window are those that `infer` was given.
+    ngram = kwargs.get("no_repeat_ngram_size", arguments.get("no_repeat_ngram_size", 0))
     return {
         "prompt_ids": prompt[0].tolist(),
         "image_mask": runs(kwargs["images_seq_mask"][0].tolist()),
         "grid": kwargs["images_spatial_crop"][0].tolist(),
-        "global_shape": list(view.shape),
-        "global_sha256": bf16_sha256(view),
-        "tiles_shape": list(tiles.shape),
-        "tiles_sha256": bf16_sha256(tiles),
-        # A rule with a window is a processor, whose size and window are those that `infer` was given.
-        "no_repeat_ngram_size": int(
-            kwargs.get("no_repeat_ngram_size", arguments.get("no_repeat_ngram_size", 0))
-        ),
-        "ngram_window": arguments.get("ngram_window", 0),
+        "global_shape": list(view.shape), "global_sha256": bf16_sha256(view),
+        "tiles_shape": list(tiles.shape), "tiles_sha256": bf16_sha256(tiles),
+        "no_repeat_ngram_size": int(ngram), "ngram_window": arguments.get("ngram_window", 0),
         "max_new_tokens": most_new_tokens(prompt, kwargs),
-    }
+    }  # fmt: skip
 
 
 def runs(mask: list[bool]) -> list[list[int]]:
     """The true positions as [start, length] runs."""
-    found: list[list[int]] = []
-    for position, inside in enumerate(mask):
-        if inside and found and sum(found[-1]) == position:
-            found[-1][1] += 1
-        elif inside:
-            found.append([position, 1])
+    found, start = list[list[int]](), 0
+    for inside, group in itertools.groupby(mask):
+        length = len(list(group))
+        found += [[start, length]] if inside else []
+        start += length
     return found
 
 

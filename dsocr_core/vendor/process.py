@@ -11,10 +11,7 @@ from dsocr_core.vendor.protocol import FILES, Message, decode, encode
 
 
 class WorkerProcess(Child):
-    """A started worker. Raises OSError when the interpreter cannot be run.
-
-    It dies with its caller: when the pipe to its stdin closes, it ends itself.
-    """
+    """A worker, which ends with its caller's pipe. Raises OSError when the interpreter cannot be run."""
 
     def __init__(self, interpreter: str) -> None:
         self._directory = Temporary("vendor")
@@ -39,15 +36,13 @@ class WorkerProcess(Child):
 
 def _environment(directory: Path) -> dict[str, str]:
     return {
-        # Threads that spin while they wait make a page 10 to 30 times slower when the cores are shared
-        # with another busy process, and gain nothing measurable when they are not.
+        # Threads that spin while they wait make a page 10 to 30 times slower beside another busy process.
         "OMP_WAIT_POLICY": "PASSIVE",
         "MKL_DYNAMIC": "FALSE",
         **module_environment(os.environ),
         "PYTHONUTF8": "1",
         "PYTHONUNBUFFERED": "1",
-        # Where transformers copies the checkpoint's code: one directory a worker, so that two checkpoints
-        # with the same directory name never meet.
+        # Where transformers copies the checkpoint's code.
         "HF_MODULES_CACHE": str(directory / "modules"),
         # A config may name code in somebody's repository: only the allowed directory's code runs.
         "HF_HUB_OFFLINE": "1",

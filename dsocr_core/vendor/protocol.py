@@ -1,8 +1,7 @@
 """The messages between the two processes of the vendor backend: one JSON object a line.
 
-The standard library alone, and modules that do so: the worker's interpreter may be another one, with other
-packages. Every field is checked but the arguments of `infer`, which the caller makes, and the result, which
-it reads as a record.
+Standard library only: the worker's interpreter has other packages. Every field is checked but the arguments
+of `infer`, which the caller makes, and the result, which it reads as a record.
 """
 
 from __future__ import annotations
@@ -30,39 +29,40 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """Load a checkpoint the published way. `code` has the SHA-256 of each file that may be imported."""
+    """Load a checkpoint the published way, in `bfloat16` or `float32`.
+
+    `code` has the SHA-256 of each file that may be imported.
+    """
 
     checkpoint: str
     device: str
     dtype: str
-    """`bfloat16` or `float32`."""
     attention: str
     code: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once, or with several images `infer_multi`."""
+    """Run `infer` once, or with several images `infer_multi`.
+
+    `arguments` are those of `infer` beside the images and `output_path`; n-gram size and limit are None where
+    they are its own. `top_two` looks for the two best logits of every step. With `count_flops` times mean
+    nothing.
+    """
 
     number: int
     images: tuple[str, ...]
     arguments: dict  # type: ignore[type-arg]
-    """Those of `infer` beside the images and `output_path`."""
     ngram_size: int | None
-    """Another one than `infer` takes by itself."""
     max_new_tokens: int | None
-    """Fewer than `infer` takes by itself."""
     stream_text: bool
     top_two: bool
-    """True to look for the two best logits of every step."""
     count_flops: bool
-    """True to count FLOPs under torch's counter; times then mean nothing."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Run `infer` up to the end of `generate`, with taps on its modules. Tensors go to `directory`, never
-    through this channel.
+    """Run `infer` up to the end of `generate`, with taps on its modules whose tensors go to `directory`.
 
     `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
     module path, and the two words of `models.taps.table.Tap`; `only` are names of taps.
@@ -116,8 +116,7 @@ class Text:
 class Result:
     """One `infer` is through. `result` is an `OcrResult` without its request, as `reading.records` writes it.
 
-    `flops` are those of each call of each vision stage, and under `forward` of each pass of the whole model;
-    empty unless `count_flops` was asked for.
+    `flops` are those of each call of each vision stage, and under `forward` of each pass of the whole model.
     """
 
     number: int
@@ -143,9 +142,9 @@ class Traced:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error. `kind`: `cancelled`, `out_of_memory`, `refused` or `failed`.
+    """An error of that `kind`: `cancelled`, `out_of_memory`, `refused` or `failed`; 0 is no request's.
 
-    A worker that is not `usable` must be replaced. `number` is 0 when it was not a recognition that failed.
+    A worker that is not `usable` must be replaced.
     """
 
     number: int
@@ -165,9 +164,7 @@ def encode(message: Message) -> bytes:
     body = {"type": type(message).__name__, **to_jsonable(message)}
     line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
-        raise ProtocolError(
-            f"a {type(message).__name__} message of {len(line)} bytes; at most {MAX_LINE_BYTES}"
-        )
+        raise ProtocolError(f"a {body['type']} message of {len(line)} bytes; at most {MAX_LINE_BYTES}")
     return line
 
 

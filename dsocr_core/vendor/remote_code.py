@@ -1,7 +1,7 @@
 """Remote code of a checkpoint directory, and its permission to run: pinned to the directory and its content.
 
 A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The
-worker imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
+worker imports copies of exactly these files. Standard library only, for the worker's interpreter.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ MOST_FILES = 200
 DIGEST_CHARACTERS = 16
 
 _HASHED = (".py", ".json")
-_ADAPTER = "adapter_config.json"
-"""peft reads another checkpoint under the name that stands in it."""
 _WORDS_ONLY = ("tokenizer.json", "vocab.json", "added_tokens.json")
-"""Texts and numbers of tokens: no class is named there, and any key may stand there."""
+"""Texts of tokens, which may be any key: no class is named there."""
 _OTHER_CONFIGS = ("configuration_files", "custom_pipelines", "_attn_implementation_internal")
 """Keys that make transformers read another config or code."""
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)\.[A-Za-z_]\w*", re.ASCII)
@@ -64,9 +62,8 @@ def remote_code(directory: Path) -> RemoteCode:
     directory = directory.resolve()
     found = sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED)
     if len(found) > MOST_FILES:
-        raise RemoteCodeNotAllowed(
-            f"{directory}: more than {MOST_FILES} Python and JSON files; that is no checkpoint"
-        )
+        words = f"more than {MOST_FILES} Python and JSON files; that is no checkpoint"
+        raise RemoteCodeNotAllowed(f"{directory}: {words}")
     files: dict[str, str] = {}
     for file in found:
         content = _read(file, directory)
@@ -88,21 +85,19 @@ def _read(file: Path, directory: Path) -> bytes:
                 f"{where} is a link out of the directory; copy the checkpoint with its files"
             )
         return read_bytes(file, FILE_BYTES, follow_links=True)
-    except InvalidFile as error:
+    except (InvalidFile, OSError, RuntimeError) as error:  # the last for links in a circle
         if str(error) == "empty":
             return b""
-        raise RemoteCodeNotAllowed(f"{where}: {error}; its code is not run") from error
-    except (OSError, RuntimeError) as error:  # links in a circle
-        raise RemoteCodeNotAllowed(f"{where}: cannot be read; its code is not run") from error
+        cause = error if isinstance(error, InvalidFile) else "cannot be read"
+        raise RemoteCodeNotAllowed(f"{where}: {cause}; its code is not run") from error
 
 
 def _check_names(directory: Path, name: str, content: bytes) -> None:
     """Refuse a JSON file that names code or a config elsewhere. Raises RemoteCodeNotAllowed."""
     name = name.lower()  # as a disk without cases has it
-    if name == _ADAPTER:
-        raise RemoteCodeNotAllowed(
-            f"{directory}: {_ADAPTER} names another checkpoint; merge the adapter, or move the file away"
-        )
+    if name == "adapter_config.json":
+        words = f"{name} names another checkpoint; merge the adapter, or move the file away"
+        raise RemoteCodeNotAllowed(f"{directory}: {words}")
     if not name.endswith(".json") or name in _WORDS_ONLY or name.endswith(".index.json"):
         return
     where, end = f"{directory}: {name_text(name)}", "its code is not run"
@@ -120,19 +115,17 @@ def _check_names(directory: Path, name: str, content: bytes) -> None:
 
 def _references(config: Any) -> Iterator[tuple[str, Any]]:
     """Yield what every `auto_map`, and each of `_OTHER_CONFIGS`, names, however deep it lies."""
-    if isinstance(config, dict):
-        for key, value in config.items():
-            if key == "auto_map":
-                for entry in value.values() if isinstance(value, dict) else [value]:
-                    classes = entry if isinstance(entry, list) else [entry]
-                    yield from ((key, one) for one in classes if one is not None)
-            elif key in _OTHER_CONFIGS:
-                yield key, value
-            else:
-                yield from _references(value)
-    elif isinstance(config, list):
-        for value in config:
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if key == "auto_map":
+            for entry in value.values() if isinstance(value, dict) else [value]:
+                classes = entry if isinstance(entry, list) else [entry]
+                yield from ((key, one) for one in classes if one is not None)
+        elif key in _OTHER_CONFIGS:
+            yield key, value
+        else:
             yield from _references(value)
+    for value in config if isinstance(config, list) else ():
+        yield from _references(value)
 
 
 # --- permission ---------------------------------------------------------------------------------
@@ -145,23 +138,20 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
     then, and its digest allows a changed one. Raises RemoteCodeNotAllowed, which says how to go on.
     """
     code = remote_code(checkpoint)
-    names, digests = _permissions(allowed, code.directory)
+    by_name, digests = _permissions(allowed, code.directory)
     known = _recorded(record)
     before = known.get(str(code.directory))
-    if code.digest not in digests:
-        changed = "has changed since it was allowed"
-        problem, files = None, {}
-        if not names:
-            problem, files = changed if digests else "has not been allowed to run", code.files
-        elif before is not None and before != code.files:
-            differing = {name for name, _ in set(before.items()) ^ set(code.files.items())}
-            problem, files = changed, {name: code.files.get(name, "gone") for name in differing}
-        if problem is not None:
-            again = f"--vendor.trust-remote-code+={code.permission}"
-            raise RemoteCodeNotAllowed(
-                f"{code.directory}: its own code {problem} ({_listed(files)}); read it, then give {again} "
-                "or confirm the switch in the app"
-            )
+    changed = by_name and before is not None and before != code.files
+    if code.digest not in digests and (changed or not by_name):
+        problem = "has changed since it was allowed" if by_name or digests else "has not been allowed to run"
+        files = code.files
+        if changed:
+            differing = set((before or {}).items()) ^ set(files.items())
+            files = {name: files.get(name, "gone") for name, _ in differing}
+        raise RemoteCodeNotAllowed(
+            f"{code.directory}: its own code {problem} ({_listed(files)}); read it, then give "
+            f"--vendor.trust-remote-code+={code.permission} or confirm the switch in the app"
+        )
     if record is not None and before != code.files:
         _write(record, known | {str(code.directory): code.files})
     return code
@@ -190,9 +180,8 @@ def _recorded(record: Path | None) -> dict[str, dict[str, str]]:
     except Missing:
         return {}
     except InvalidFile as error:
-        raise RemoteCodeNotAllowed(
-            f"{record}: {error}; delete it to be asked again for every directory"
-        ) from error
+        words = "delete it to be asked again for every directory"
+        raise RemoteCodeNotAllowed(f"{record}: {error}; {words}") from error
     return {directory: files for directory, files in found.items() if isinstance(files, dict)}
 
 
@@ -203,9 +192,8 @@ def _write(record: Path, known: dict[str, dict[str, str]]) -> None:
         partial.write_text(json.dumps(known, indent=1), encoding="utf-8")
         partial.replace(record)
     except OSError as error:
-        raise RemoteCodeNotAllowed(
-            f"{record}: what was allowed cannot be stored ({error.strerror})"
-        ) from error
+        words = f"what was allowed cannot be stored ({error.strerror})"
+        raise RemoteCodeNotAllowed(f"{record}: {words}") from error
 
 
 # --- in the worker ------------------------------------------------------------------------------
@@ -222,9 +210,8 @@ def copy_for_import(checkpoint: Path, files: dict[str, str], target: Path) -> No
         if entry.name in files:
             content = _read(entry, checkpoint.resolve())
             if hashlib.sha256(content).hexdigest() != files[entry.name]:
-                raise RemoteCodeNotAllowed(
-                    f"{checkpoint}: {name_text(entry.name)} has changed while it was loaded"
-                )
+                words = f"{name_text(entry.name)} has changed while it was loaded"
+                raise RemoteCodeNotAllowed(f"{checkpoint}: {words}")
             (target / entry.name).write_bytes(content)
         elif entry.suffix.lower() not in _HASHED and entry.is_file():
             (target / entry.name).symlink_to(entry.absolute())
@@ -236,6 +223,5 @@ def check_modules(modules: Iterable[ModuleType], files: dict[str, str]) -> None:
         file = Path(module.__file__ or "")
         content = file.read_bytes() if file.is_file() else b""
         if content and files.get(file.name) != hashlib.sha256(content).hexdigest():
-            raise RemoteCodeNotAllowed(
-                f"{name_text(module.__name__)} was imported from elsewhere, not from the directory: {file}"
-            )
+            words = f"was imported from elsewhere, not from the directory: {file}"
+            raise RemoteCodeNotAllowed(f"{name_text(module.__name__)} {words}")

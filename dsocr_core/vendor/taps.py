@@ -58,10 +58,8 @@ class TracedInfer:
     def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
         """Tap the model inside the block, which ends where `generate` does."""
         request = self.request
-        about = about | {
-            "backend": "vendor", "dtype": short_name(model.dtype), "rotary_dtype": rotary_dtype(model),
-            "attention": str(model.config._attn_implementation),
-        }  # fmt: skip
+        own = {"dtype": short_name(model.dtype), "rotary_dtype": rotary_dtype(model)}
+        about |= own | {"backend": "vendor", "attention": str(model.config._attn_implementation)}
         self._recorder = recorder = Recorder(Path(request.directory), about, request.only, self._check)
         taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
         generate = model.generate

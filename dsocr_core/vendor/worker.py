@@ -1,10 +1,9 @@
 """The vendor's process: loads a checkpoint the published way and runs its `infer`.
 
-Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
-removes when its caller is gone) by an interpreter that needs torch, transformers, Pillow and what the
-checkpoint's code imports, nothing of this project but `vendor/`, `reading/`, `models/` and `base/`. Messages
-come on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
-Python or C, goes to stderr.
+Started as `python -m dsocr_core.vendor.worker DIRECTORY` (for temporary files, removed when its caller
+is gone) by an interpreter that needs torch, transformers, Pillow and what the checkpoint's code imports.
+Messages come on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it
+prints, Python or C, goes to stderr.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from __future__ import annotations
 import os
 import platform
 import queue
-import re
 import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,24 +23,12 @@ from typing import Any, BinaryIO
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, ModelSpec, family_of, read_config
 from dsocr_core.reading.records import POSTPROCESS_ERROR
+from dsocr_core.vendor import protocol
 from dsocr_core.vendor.errors import StoppedByCaller, VendorFailed
-from dsocr_core.vendor.protocol import (
-    FILES,
-    MAX_LINE_BYTES,
-    Cancel,
-    Failure,
-    Load,
-    Loaded,
-    Message,
-    ProtocolError,
-    Recognize,
-    Result,
-    Trace,
-    decode,
-    encode,
-)
 from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
+CAUSAL_FROM = (4, 53)
+"""Version of transformers from which an encoder's own mask is passed over."""
 ORIENTATION_TAG = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
 """EXIF orientations that swap width and height."""
@@ -68,46 +54,40 @@ class Worker:
     """One model, one request at a time on the main thread; the listening thread only queues commands."""
 
     def __init__(self, answers: BinaryIO, directory: Path) -> None:
-        self._answers, self._directory = answers, directory
-        self._sending = threading.Lock()
-        self._requests: queue.SimpleQueue[Load | Recognize | Trace] = queue.SimpleQueue()
-        self._cancelled = 0
+        self._answers, self._directory, self._sending = answers, directory, threading.Lock()
+        self._requests: queue.SimpleQueue[protocol.Message] = queue.SimpleQueue()
+        self._cancelled, self._row = 0, FIRST
         self._model: Any = None
         self._tokenizer: Any = None
         self._environment: dict[str, str] = {}
-        self._row = FIRST
 
     def listen(self, commands: BinaryIO) -> None:
         """Read commands until the caller is gone, then end the process, whatever it is doing."""
-        while line := commands.readline(MAX_LINE_BYTES + 1):
-            try:
-                message = decode(line)
-            except ProtocolError as error:
-                self.send(Failure(0, "failed", f"the worker did not understand the caller: {error}", False))
-                break
-            if isinstance(message, Cancel):
-                self._cancelled = message.number
-            elif isinstance(message, (Load, Recognize, Trace)):
-                self._requests.put(message)
-        self._leave()
+        try:
+            while line := commands.readline(protocol.MAX_LINE_BYTES + 1):
+                message = protocol.decode(line)
+                if isinstance(message, protocol.Cancel):
+                    self._cancelled = message.number
+                else:
+                    self._requests.put(message)
+        finally:
+            self._leave()
 
     def serve(self) -> None:
+        work: dict[type, Callable[[Any], protocol.Message]] = {
+            protocol.Load: self.load, protocol.Recognize: self.recognize, protocol.Trace: self.trace
+        }  # fmt: skip
         while True:
             request = self._requests.get()
             try:
-                if isinstance(request, Load):
-                    answer = self.load(request)
-                elif self._model is None:
-                    raise RuntimeError("no checkpoint is loaded")
-                else:
-                    answer = self.trace(request) if isinstance(request, Trace) else self.recognize(request)
-            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises must be told
+                answer = work[type(request)](request)
+            except BaseException as error:  # noqa: BLE001 - whatever foreign code raises is an answer
                 traceback.print_exc()
                 answer = failure(getattr(request, "number", 0), error, self._model)
             self.send(answer)
 
-    def send(self, message: Message) -> None:
-        line = encode(message)
+    def send(self, message: protocol.Message) -> None:
+        line = protocol.encode(message)
         try:
             with self._sending:
                 self._answers.write(line)
@@ -119,15 +99,17 @@ class Worker:
         shutil.rmtree(self._directory, ignore_errors=True)
         os._exit(0)
 
-    def load(self, request: Load) -> Message:
+    def load(self, request: protocol.Load) -> protocol.Message:
         import torch
         import transformers
 
         from dsocr_core.models.devices import device_name
-        from dsocr_core.vendor.encoder_mask import mask_problem
 
         directory = self.importable(Path(request.checkpoint), request.code)
         row = self._row = family_of(*read_config(Path(directory)))
+        version = tuple(int(each) for each in transformers.__version__.split(".")[:2])
+        if row.published.masks_encoder and version >= CAUSAL_FROM:
+            raise unsuited(row, "the encoder's mask is not applied: no feature of a view sees a later one")
         before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
         # Without a dtype transformers makes a float32 model first: twice the checkpoint in host memory. With
@@ -140,13 +122,11 @@ class Worker:
             )  # fmt: skip
         except Exception as error:
             lacks = isinstance(error, ImportError) and (error.name or "").startswith("transformers.")
-            too_new = int(transformers.__version__.partition(".")[0]) >= 5  # than any published code
+            too_new = version >= (5,)  # than any published code
             if lacks or (too_new and not is_out_of_memory(error)):
                 raise unsuited(row, described(error)) from error
             raise
-        new = [
-            name for name in sys.modules if name.startswith("transformers_modules.") and name not in before
-        ]
+        new = [name for name in set(sys.modules) - before if name.startswith("transformers_modules.")]
         check_modules([sys.modules[name] for name in new], request.code)
         if dtype != torch.bfloat16 and not getattr(model, "supports_float32", False):
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
@@ -157,31 +137,29 @@ class Worker:
         if not row.exact_rotary:
             # As published, after that: this cast also rounds the rotary frequencies.
             model = model.to(dtype)
-        if row.published.masks_encoder and (problem := mask_problem(model)) is not None:
-            raise unsuited(row, problem)
-        self._model, device = model, model.device
-        versions = {"torch": str(torch.__version__), "transformers": str(transformers.__version__)}
-        of_device = {"device": str(device), "device_name": device_name(device)}
-        self._environment = {**of_device, "python": platform.python_version(), **versions}
-        return Loaded()
+        self._model = model
+        self._environment = {
+            "device": str(model.device), "device_name": device_name(model.device),
+            "python": platform.python_version(), "torch": str(torch.__version__),
+            "transformers": str(transformers.__version__),
+        }  # fmt: skip
+        return protocol.Loaded()
 
     def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
         """The directory with the code that was allowed, copied; transformers makes a Python module of it."""
-        name = checkpoint.name if re.fullmatch(r"[A-Za-z_][\w-]*", checkpoint.name) else "checkpoint"
-        target = self._directory / "loaded" / name
+        target = self._directory / "loaded" / "checkpoint"
         shutil.rmtree(target.parent, ignore_errors=True)
         target.parent.mkdir()
         copy_for_import(checkpoint, code, target)
         return str(target)
 
-    def recognize(self, request: Recognize) -> Message:
+    def recognize(self, request: protocol.Recognize) -> protocol.Message:
         from dsocr_core.models.flop_counter import counting
         from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
-        more = dict(self._environment)
+        more, fused = dict(self._environment), self._model.device.type == "cuda"
         # On a CPU torch's fused attention has no formula; on a GPU its kernels have one.
-        fused = self._model.device.type == "cuda"
         counter = counting(fused=fused) if request.count_flops else nullcontext()
         attached = observation.attached(self._model, self._tokenizer)
         with attached, self._config_kept(), counter as observation.counter:
@@ -195,14 +173,14 @@ class Worker:
                 more[POSTPROCESS_ERROR] = described(error)
         size, *sizes = map(upright_size, request.images)
         seen = observation.result(self._model, self._tokenizer)
-        environment = {**more, "overridden": ", ".join(observation.overridden)}
-        whole = {**seen, "image_size": size, "more_sizes": sizes, "environment": environment}
+        seen |= {"image_size": size, "more_sizes": sizes}
+        seen["environment"] = {**more, "overridden": ", ".join(observation.overridden)}
         flops = {name: tuple(calls) for name, calls in observation.flops.items()}
-        return Result(request.number, whole, flops)
+        return protocol.Result(request.number, seen, flops)
 
-    def _infer(self, request: Recognize | Trace) -> None:
+    def _infer(self, request: protocol.Recognize | protocol.Trace) -> None:
         """Call the published entry."""
-        arguments = {**request.arguments, "output_path": str(self._directory / FILES)}
+        arguments = {**request.arguments, "output_path": str(self._directory / protocol.FILES)}
         if self._row.published.arguments:
             arguments["max_length"] = self._model.config.max_position_embeddings
         if len(request.images) > 1:
@@ -220,7 +198,7 @@ class Worker:
         finally:
             values.update(before)
 
-    def trace(self, request: Trace) -> Message:
+    def trace(self, request: protocol.Trace) -> protocol.Message:
         from dsocr_core.vendor.taps import TracedInfer
 
         known = dict(self._environment)
@@ -231,14 +209,14 @@ class Worker:
         return traced.result(self._model)
 
 
-def failure(number: int, error: BaseException, model: Any) -> Failure:
+def failure(number: int, error: BaseException, model: Any) -> protocol.Failure:
     """The message of an exception. After a CUDA error the process is not to be trusted any more."""
     if isinstance(error, StoppedByCaller):
-        return Failure(number, "cancelled", "cancelled", True)
+        return protocol.Failure(number, "cancelled", "cancelled", True)
     if isinstance(error, DsocrError):
-        return Failure(number, "refused", str(error), model is not None)
+        return protocol.Failure(number, "refused", str(error), model is not None)
     kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-    return Failure(number, kind, described(error), model is not None and not is_fatal(error, model))
+    return protocol.Failure(number, kind, described(error), model is not None and not is_fatal(error, model))
 
 
 def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
@@ -252,7 +230,6 @@ def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:2000] or 'no message'}"
 
 

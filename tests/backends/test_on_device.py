@@ -74,20 +74,35 @@ def test_a_load_without_memory_is_one_line_with_what_is_needed(
     assert "3.0 GB are free" in said and "\n" not in said
 
 
-@pytest.mark.parametrize("make", [engine_backend, published_backend])
-def test_other_engines_refuse_a_precision_in_one_line(make: Callable[[Settings], Backend]) -> None:
-    with pytest.raises(DsocrError, match=r"^precision fp8-kv is a setting of the fast engine, not of \w+: "):
-        make(Settings(precision="fp8-kv")).load()
-
-
-def test_random_weights_have_no_published_code() -> None:
-    made = published_backend(settings_of(f"random:{EMBEDDED_CHECKPOINT}"))
-    with pytest.raises(DsocrError, match=r"^random:\S+: random weights [^\n]*; use run, not compare$"):
-        made.load()
+@pytest.mark.parametrize(
+    ("make", "settings", "words"),
+    [
+        (
+            engine_backend,
+            {"precision": "fp8-kv"},
+            "precision fp8-kv is a setting of the fast engine, not of eager",
+        ),
+        (
+            published_backend,
+            {"precision": "fp8-kv"},
+            "precision fp8-kv is a setting of the fast engine, not of vendor",
+        ),
+        (engine_backend, {"draft": "lookup"}, "a draft is verified by the fast engine"),
+        (
+            published_backend,
+            {"checkpoint": f"random:{EMBEDDED_CHECKPOINT}"},
+            r"random:\S+: random weights .*; use run",
+        ),
+    ],
+)
+def test_settings_that_a_backend_does_not_have_are_one_line(
+    make: Callable[[Settings], Backend], settings: dict[str, str], words: str
+) -> None:
+    with pytest.raises(DsocrError, match=rf"^{words}[^\n]*$"):
+        make(Settings(device="cpu", **settings)).load()  # type: ignore[arg-type]
 
 
 def test_a_precision_is_a_part_of_the_result_caches_key() -> None:
     settings = Settings(engine="fast")
-    request = settings.request(SAMPLES / "01-letter.png")
     off, eight = (ResultCache(replace(settings, precision=each)) for each in ("off", "fp8-kv"))
-    assert off.key("fast", request) != eight.key("fast", request)
+    assert off.key("fast", settings.request(PAGE)) != eight.key("fast", settings.request(PAGE))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cluster.output import Output, cause_of
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
@@ -74,14 +74,6 @@ def test_shards_with_failed_pages_are_made_unread_with_all_their_generations(out
     assert read_status(output).document()["failed"] == 0
 
 
-def test_results_that_are_not_what_was_committed_are_named(output: Output) -> None:
-    marker = attempt(output, pages_of(range(3)))
-    output.commit(marker)
-    output.store.put(marker.file, b"damaged")
-    with pytest.raises(OutputError, match=f"damaged; remove done/{NAME}.json to read it again"):
-        texts(output)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -108,20 +100,6 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
     (readings, of_worker), (again, others) = shard_files(pages), shard_files(elsewhere[::-1])
     assert readings == again and of_worker != others
     assert read_shard(readings, others, range(20)) == elsewhere
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        ("a/b.png: no such file; check the path", "no such file"),
-        ("b.png: the file is empty; copy it again", "the file is empty"),
-        ("/tmp/x/1f.png: not an image", "not an image"),
-        ("ended by SIGABRT; it ended 3 processes", "ended by SIGABRT"),
-        ("", "unknown"),
-    ],
-)
-def test_a_cause_is_the_same_for_all_pages(error: str, cause: str) -> None:
-    assert cause_of(PageRef(0, "a/b.png").failed(error)) == cause
 
 
 # --- drivers --------------------------------------------------------------------------------------

@@ -34,24 +34,13 @@ def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, s
     return {marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))}
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("pages", "shard_pages", "workers"),
-    [(4, 2, (1, 2)), pytest.param(200, 4, (1, 2, 5), marks=pytest.mark.slow)],
-    ids=["4-pages", "200-pages"],
-)
-def test_any_number_of_workers_writes_the_same_bytes(
-    tmp_path: Path, pages: int, shard_pages: int, workers: tuple[int, ...]
-) -> None:
-    make_pages(tmp_path / "pages", pages)
-    hashes = [read(tmp_path / "pages", tmp_path / f"out-{count}", count, shard_pages) for count in workers]
-    assert all(found == hashes[0] for found in hashes)
-    assert len(hashes[0]) == pages // shard_pages
+def test_any_number_of_workers_writes_the_same_bytes_with_the_texts_of_one_process(tmp_path: Path) -> None:
+    make_pages(tmp_path / "pages", 4)
+    one, two = (read(tmp_path / "pages", tmp_path / f"out-{count}", count, 2) for count in (1, 2))
+    assert one == two and len(one) == 2
     found = [page.result for page in readings(str(tmp_path / "out-1"))]
-    assert len(found) == pages
     assert all(result is not None and result.new_tokens == 6 and result.inputs for result in found)
-    if pages < 100:  # and the texts that one process without a cluster has
-        texts = {result.request.image.name: result.text_raw for result in found if result is not None}
-        assert main(["run", str(tmp_path / "pages"), "--out", str(tmp_path / "run"), *OPTIONS]) == 0
-        lines = map(json.loads, (tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
-        assert texts == {line["source"]: line["text_raw"] for line in lines} and len(set(texts.values())) > 1
+    texts = {result.request.image.name: result.text_raw for result in found if result is not None}
+    assert main(["run", str(tmp_path / "pages"), "--out", str(tmp_path / "run"), *OPTIONS]) == 0
+    lines = map(json.loads, (tmp_path / "run" / "predictions.jsonl").read_text().splitlines())
+    assert texts == {line["source"]: line["text_raw"] for line in lines} and len(set(texts.values())) > 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,13 +18,10 @@ from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine, trace_vendor
 from dsocr_core.vendor.backend import VendorBackend
-from dsocr_core.vendor.errors import VendorError, VendorFailed
-from dsocr_core.vendor.worker import Worker
+from dsocr_core.vendor.errors import VendorError
 from tests.support.both_backends import noise_page, open_backends
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
 
-CODE = "modeling_deepseekocr2.py"
-MASK = "_update_causal_mask"
 Both = tuple[EagerEngine, VendorBackend]
 
 
@@ -78,30 +73,6 @@ def test_every_tap_is_equal(both: Both, ocr2: Path, tmp_path: Path) -> None:
     names = {row.name for row in summary.tensors}
     assert {"encoder.block1.k", "encoder.norm", "projector", "decoder.layer2.keys"} <= names
     assert summary.only_b == () and {name.rpartition(".")[2] for name in summary.only_a} == {"queries"}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        (MASK, "_of_older_libraries", "no feature of a view sees a later one"),
-        ("seen[:, :features] = True", "seen[:] = True", "features of a view see its queries"),
-        (".tril()", "", "a query sees later ones"),
-    ],
-    ids=["causal", "queries-seen", "queries-not-causal"],
-)
-def test_an_encoder_under_another_mask_is_refused_in_one_line(
-    ocr2: Path, tmp_path: Path, interpreter: Path, before: str, after: str, words: str
-) -> None:
-    """The first is what transformers 4.53 and later do: they never call the method that makes the mask."""
-    checkpoint = write_seeded_checkpoint(tiny_ocr2_config(), tmp_path / "masked")
-    code = (checkpoint / CODE).read_text(encoding="utf-8")
-    (checkpoint / CODE).write_text(code.replace(before, after), encoding="utf-8")
-    backend = VendorBackend(checkpoint, interpreter=interpreter, trusted_directories=(checkpoint,))
-    page = noise_page(tmp_path, 300, 200)
-    with pytest.raises(VendorFailed, match=words) as error:
-        backend.recognize(request_of(checkpoint, page, "768", 1))
-    assert str(error.value).endswith("an environment with transformers 4.46.3 or 4.47.1")
-    assert "\n" not in str(error.value) and backend._worker is None
 
 
 def test_what_the_published_code_would_read_otherwise_is_refused(ocr2: Path, tmp_path: Path) -> None:
@@ -157,14 +128,3 @@ def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(
         report.reasons
     )
     assert a.sizes == b.sizes == ((300, 400), (350, 400), (400, 400))
-
-
-def test_the_configs_values_are_put_back_when_infer_is_left(tmp_path: Path) -> None:
-    """The published `infer` clears the window while it generates, and puts it back only at its end."""
-    worker = Worker(io.BytesIO(), tmp_path)
-    config = SimpleNamespace(sliding_window=128)
-    worker._model = SimpleNamespace(config=config)
-    with pytest.raises(KeyboardInterrupt), worker._config_kept():
-        config.sliding_window = None
-        raise KeyboardInterrupt
-    assert config.sliding_window == 128

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.protocol import Load, Loaded
 from dsocr_core.vendor.remote_code import remote_code
 from dsocr_core.vendor.worker import Worker
-from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+from tests.support.seeded_weights import tiny_config, tiny_ocr2_config, write_seeded_checkpoint
 
 Bits = dict[str, tuple[torch.dtype, torch.Tensor]]
 
@@ -65,28 +67,40 @@ def test_weights_and_buffers_are_those_of_the_published_loading(
 
 
 @pytest.mark.parametrize(
-    ("version", "error", "way_out"),
+    ("config", "version", "error", "words"),
     [
-        ("5.24.0", AttributeError("'Config' has no attribute"), True),
-        ("4.60.0", ModuleNotFoundError("gone", name="transformers.modeling_attn_mask_utils"), True),
-        ("4.46.3", ModuleNotFoundError("No module named 'einops'", name="einops"), False),
-        ("5.24.0", MemoryError("no memory"), False),
+        (tiny_config(), "5.24.0", AttributeError("'Config' has no attribute"), "'Config' has no attribute"),
+        (tiny_config(), "4.60.0", ModuleNotFoundError("gone", name="transformers.masks"), "gone"),
+        (tiny_config(), "4.46.3", ModuleNotFoundError("No module named 'einops'", name="einops"), None),
+        (tiny_config(), "5.24.0", MemoryError("no memory"), None),
+        (tiny_ocr2_config(), "4.53.0.dev0", KeyError("not loaded"), "no feature of a view sees a later one"),
     ],
 )
 def test_what_fails_under_other_libraries_names_the_way_out(
-    version: str, error: Exception, way_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever it fails: the tokenizer is loaded before the model."""
+    config: dict[str, Any], version: str, error: Exception, words: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Wherever it fails: the tokenizer is loaded before the model. The last ignores the encoder's mask."""
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny_failing", torch.float32)
+    checkpoint = write_seeded_checkpoint(config, tmp_path / "tiny_failing", torch.float32)
     monkeypatch.setattr(transformers, "__version__", version)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
     (tmp_path / "scratch").mkdir()
     worker = Worker(io.BytesIO(), tmp_path / "scratch")
-    with pytest.raises(VendorFailed if way_out else type(error)) as raised:
+    with pytest.raises(VendorFailed if words else type(error)) as raised:
         worker.load(Load(str(checkpoint), "cpu", "float32", "eager", remote_code(checkpoint).files))
     said = f"(transformers {version}); give --vendor.interpreter an environment with transformers 4.46.3"
-    assert (said in str(raised.value)) == way_out
+    assert words is None or (words in str(raised.value) and said in str(raised.value))
+
+
+def test_the_configs_values_are_put_back_when_infer_is_left(tmp_path: Path) -> None:
+    """The published `infer` clears the window while it generates, and puts it back only at its end."""
+    worker, config = Worker(io.BytesIO(), tmp_path), SimpleNamespace(sliding_window=128)
+    worker._model = SimpleNamespace(config=config)
+    with pytest.raises(KeyboardInterrupt), worker._config_kept():
+        config.sliding_window = None
+        raise KeyboardInterrupt
+    assert config.sliding_window == 128
