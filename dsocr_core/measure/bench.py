@@ -35,13 +35,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
-from dsocr_core.measure.device import (
-    copy_bandwidth,
-    launches_a_token,
-    matmul_rate,
-    peak_memory,
-    reset_peak_memory,
-)
+from dsocr_core.measure.device import copy_bandwidth, launches_a_token, matmul_rate
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.family import all_stages, load_config
@@ -217,14 +211,16 @@ class _Meter:
     def run_pass(self) -> None:
         """Every page once."""
         device = self.backend.device
-        reset_peak_memory(device)
+        # The vendor's memory is in another process, and a CPU's is not counted.
+        counts_memory = device.type == "cuda" and self.ours is not None
+        if counts_memory:
+            torch.cuda.reset_peak_memory_stats(device)
         started = time.perf_counter()
         self.results += self._read_all(self.requests)
         # A result's times are read from the device after all its work, so this is whole pages' time.
         self._pages_per_s.append(len(self.requests) / (time.perf_counter() - started))
-        peak = peak_memory(device)
-        if peak is not None and self.ours is not None:  # the vendor's is in another process
-            self._peaks.append(peak)
+        if counts_memory:
+            self._peaks.append(torch.cuda.max_memory_allocated(device))
 
     def figures(self, device: DeviceFigures) -> EngineFigures:
         timed, checkpoint = not self._plan.nvtx_only, self.backend.settings.checkpoint

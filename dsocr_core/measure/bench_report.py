@@ -115,17 +115,13 @@ class Bench:
         columns, rows = self.grid
         pages = f"{self.pages} pages a pass" if self.pages > 1 else "1 page a pass"
         device, (width, height) = self.device, self.size
-        console.print(
+        for line in (
             f"{width} x {height} under {self.preset}, grid {columns} x {rows}, {self.tokens} new tokens; "
             f"{self.repeat} passes, {pages}",
-            highlight=False,
-        )
-        console.print(
             f"{device.name}, torch {device.torch}: copies {_number(device.copy_bytes_per_s, 1e9)} GB/s, "
             f"multiplies {_number(device.matmul_flops_per_s, 1e12)} TFLOP/s in {device.matmul_dtype}",
-            highlight=False,
-            markup=False,
-        )
+        ):
+            console.print(line, highlight=False, markup=False)
         for engine in self.engines:
             console.print(_stage_table(engine))
         console.print(_engine_table(self.engines))
@@ -160,19 +156,16 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
         "Peak MB", "Kernels", "Launches",
     )  # fmt: skip
     for engine in engines:
-        rate, pages, step = engine.tokens_per_s, engine.pages_per_s, engine.ms_per_token
-        table.add_row(
-            engine.name,
-            _number(step.median if step else None),
-            _number(rate.median if rate else None),
-            f"{_number(rate.p5)}-{_number(rate.p95)}" if rate else "-",
-            _number(pages.median if pages else None),
-            _number(engine.bytes_per_token, 1e6),
-            share(engine.copy_share, "-"),
-            _number(engine.peak_memory_bytes, 1e6),
-            _number(engine.kernels_per_token),
-            _number(engine.launches_per_token),
+        rate = engine.tokens_per_s
+        step, tokens, pages = (
+            _number(spread and spread.median) for spread in (engine.ms_per_token, rate, engine.pages_per_s)
         )
+        table.add_row(
+            engine.name, step, tokens, f"{_number(rate.p5)}-{_number(rate.p95)}" if rate else "-", pages,
+            _number(engine.bytes_per_token, 1e6), share(engine.copy_share, "-"),
+            _number(engine.peak_memory_bytes, 1e6), _number(engine.kernels_per_token),
+            _number(engine.launches_per_token),
+        )  # fmt: skip
     return table
 
 

@@ -1,4 +1,4 @@
-"""Limits of a device, measured: a large copy, a large product; memory at its peak; launches a token."""
+"""Limits of a device, measured: a large copy, a large product; launches a token."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 from torch._C._autograd import DeviceType
@@ -19,7 +17,6 @@ _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
 _CUDA_SIDE, _CPU_SIDE = 8192, 1024
 _LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
 """cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
-_CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
@@ -56,28 +53,6 @@ def matmul_rate(device: torch.device, dtype: torch.dtype = torch.bfloat16, side:
 
 def _median_ms(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(milliseconds(run, device) for _ in range(REPEAT))
-
-
-def reset_peak_memory(device: torch.device) -> None:
-    """Let `peak_memory` start anew."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    else:
-        with suppress(OSError):
-            _CLEAR_REFS.write_text("5")  # forget the peak
-
-
-def peak_memory(device: torch.device) -> int | None:
-    """Most bytes held since `reset_peak_memory`: torch's on a GPU, the whole process's on the CPU.
-
-    None where neither the device nor the system says.
-    """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    with suppress(OSError):
-        if found := re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE):
-            return int(found[1]) * 1024
-    return None
 
 
 def launches_a_token(

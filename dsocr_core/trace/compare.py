@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,12 +61,9 @@ def compare(
 
 def unpaired(a: Dump, b: Dump) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names that only one side has, in the calls that both have."""
-
-    def names(dump: Dump, calls: int) -> dict[str, None]:
-        return dict.fromkeys(key.partition("@")[0] for call in range(calls) for key in dump.keys(call))
-
-    calls = min(a.calls, b.calls)
-    of_a, of_b = names(a, calls), names(b, calls)
+    calls = range(min(a.calls, b.calls))
+    keys = ((key for call in calls for key in dump.keys(call)) for dump in (a, b))
+    of_a, of_b = (dict.fromkeys(key.partition("@")[0] for key in each) for each in keys)
     return tuple(name for name in of_a if name not in of_b), tuple(name for name in of_b if name not in of_a)
 
 
@@ -86,28 +84,28 @@ def compare_tensors(
 ) -> tuple[TensorDifference, Pattern | None]:
     """Figures of one pair. Of two lengths of one sequence the last rows are compared; tensors that do not
     fit at all differ in every element."""
-    dtypes = (_short(x.dtype), _short(y.dtype))
-    x, y = _rows(x), _rows(y)
+    dtypes = [str(each.dtype).removeprefix("torch.") for each in (x, y)]
+    x, y = (each.reshape(-1, each.shape[-1]) if each.ndim else each.reshape(1, 1) for each in (x, y))
     if x.shape != y.shape and x.shape[1] == y.shape[1] and not in_vision(name):
         rows = min(len(x), len(y))
         x, y = x[-rows:], y[-rows:]
+    pattern, figures = None, list[Any]()
     if x.shape != y.shape:
-        return TensorDifference(name, call, view, x.numel(), 1.0, None, None, None, *dtypes), None
-    if x.dtype != y.dtype and x.is_floating_point() and y.is_floating_point():
+        figures = [1.0, None, None, None]
+    elif x.dtype != y.dtype and x.is_floating_point() and y.is_floating_point():
         narrow = min((x.dtype, y.dtype), key=lambda dtype: torch.finfo(dtype).bits)
         # Float32 on one side is compared as the other would have stored it.
         x, y = x.to(narrow), y.to(narrow)
-    if torch.equal(x, y):
-        return TensorDifference(name, call, view, x.numel(), 0.0, 0, 0.0, 0.0, *dtypes), None
-    if not x.is_floating_point():
-        share = float((x != y).float().mean())
-        return TensorDifference(name, call, view, x.numel(), share, None, None, None, *dtypes), None
-    found = _Sums(x, y, device or x.device)
-    row = TensorDifference(
-        name, call, view, x.numel(), found.share, found.max_ulp if found.finite else None,
-        _figure(found.largest, found.std), _figure(found.rms, found.std), *dtypes,
-    )  # fmt: skip
-    return row, found.pattern if found.share else None
+    if not figures and torch.equal(x, y):
+        figures = [0.0, 0, 0.0, 0.0]
+    elif not figures and not x.is_floating_point():
+        figures = [float((x != y).float().mean()), None, None, None]
+    elif not figures:
+        found = _Sums(x, y, device or x.device)
+        of_std = [each / found.std if found.std else None for each in (found.largest, found.rms)]
+        figures = [found.share, found.max_ulp if found.finite else None, *of_std]
+        pattern = found.pattern if found.share else None
+    return TensorDifference(name, call, view, x.numel(), *figures, *dtypes), pattern
 
 
 class _Sums:
@@ -177,15 +175,3 @@ def _router_change(
     one, other = (x.float().sort(dim=1).values for x in (weights_a[changed], weights_b[changed]))
     ties = ((one - other).abs() <= TIE * torch.maximum(one, other)).all(dim=1)
     return RouterChange(name, call, len(ids_a), int(changed.sum()), int(ties.sum()))
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
-
-
-def _figure(value: float, std: float) -> float | None:
-    return value / std if std and math.isfinite(value) else None
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -71,7 +71,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         step.cache.length = 0
         step.cache.advance(len(prompt))
         towers.record(recorder, views)
-        for name, copy in prefill.copies.items():
+        for name, copy in prefill.named.copies.items():
             recorder.write(name, copy)
 
         policy = engine.ngram_policy(task.request)
@@ -179,8 +179,7 @@ class NamedOps(Ops):
         self.kernels(route_tokens)(x, layer.router, ids, torch.empty_like(weights), scaling)
         ids, order = ids.sort(dim=-1)
         by_id = outputs.gather(1, order[..., None].expand_as(outputs)).flatten(0, 1)  # (N k, C)
-        parts = {"router.ids": ids, "router.weights": weights.gather(-1, order), "experts": by_id}
-        self.note_parts(**parts)
+        self.note_parts(**{"router.ids": ids, "router.weights": weights.gather(-1, order), "experts": by_id})
         return outputs, weights
 
 
@@ -257,18 +256,13 @@ class TappedPrefill(FastPrefill):
 
     def __init__(self, engine: Engine) -> None:
         model = engine.checkpoint.model
-        self._named, self._attend = NamedOps(model), engine.core
-        super().__init__(model, self._named)
-
-    @property
-    def copies(self) -> dict[str, Tensor]:
-        """Those of the last pass, by name."""
-        return self._named.copies
+        self.named, self._attend = NamedOps(model), engine.core
+        super().__init__(model, self.named)
 
     def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The engine's attention core; (1, h, N, D) in and out."""
         out = self._attend(q, k, v)
-        self._named.note_parts(mixed=key_rows(out[0]))
+        self.named.note_parts(mixed=key_rows(out[0]))
         return out
 
     def forward(
@@ -280,9 +274,9 @@ class TappedPrefill(FastPrefill):
         core: AttentionCore,
         pages: int = 1,
     ) -> Tensor:
-        self._named.copies = {}
+        self.named.copies = {}
         logits = super().forward(embeddings, keys, values, rotary, core, pages)
-        self._named.note("logits", logits[None])
+        self.named.note("logits", logits[None])
         return logits
 
 

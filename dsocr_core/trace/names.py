@@ -18,6 +18,7 @@ def taps_of(config: ModelConfig) -> tuple[Tap, ...]:
 
 _BLOCK = re.compile(r"(\w+\.(?:block|layer))(\d+)\.(.+)")
 _AFTER_BLOCKS = 10_000
+_STAGES = (*inside_prefill(), "decoder")
 
 
 @functools.cache
@@ -29,13 +30,9 @@ def _rows() -> dict[str, tuple[tuple[int, int, int], tuple[str, ...]]]:
         for stage in (*spec.taps, DECODER):
             for side, taps in ((-1, stage.first), (0, stage.block), (_AFTER_BLOCKS, stage.last)):
                 for row, tap in enumerate(taps):
-                    place = _stages().index(stage.name), side, row
+                    place = _STAGES.index(stage.name), side, row
                     found.setdefault(tap.name, (place, tuple(map(spec.published_name, tap.acting))))
     return found
-
-
-def _stages() -> tuple[str, ...]:
-    return (*inside_prefill(), "decoder")
 
 
 class NameOrder:
@@ -47,23 +44,20 @@ class NameOrder:
     def __init__(self, names: Iterable[str]) -> None:
         self._met = {name: number for number, name in enumerate(dict.fromkeys(names))}
 
-    def __call__(self, key: str) -> tuple[int, int, tuple[int, ...]]:
+    def __call__(self, key: str) -> tuple[int, ...]:
         name, _, number = key.partition("@")
-        return (not in_vision(name), int(number or 0), (*_place(name), self._met.get(name, len(self._met))))
+        row, block, _ = _split(name)
+        known = stage_of(name) in _STAGES
+        other = (_STAGES.index(stage_of(name)) if known else len(_STAGES)), _AFTER_BLOCKS, len(_rows())
+        (stage, side, place), _ = _rows().get(row, (other, ()))
+        met = self._met.get(name, len(self._met))
+        return not in_vision(name), int(number or 0), stage, side if block is None else block, place, met
 
 
-def _place(name: str) -> tuple[int, ...]:
-    number = int(found[2]) if (found := _BLOCK.fullmatch(name)) else None
-    if (known := _rows().get(_row_of(name))) is not None:
-        (stage, side, row), _ = known
-        return stage, side if number is None else number, row
-    stage = _stages().index(stage_of(name)) if stage_of(name) in _stages() else len(_stages())
-    return stage, _AFTER_BLOCKS if number is None else number, len(_rows())
-
-
-def _row_of(name: str) -> str:
-    """A name as the table has it."""
-    return _BLOCK.sub(r"\1{}.\3", name)
+def _split(name: str) -> tuple[str, int | None, str]:
+    """A name as the table has it, the number of its block, and the name inside that."""
+    found = _BLOCK.fullmatch(name)
+    return (f"{found[1]}{{}}.{found[3]}", int(found[2]), found[3]) if found else (name, None, name)
 
 
 def stage_of(name: str) -> str:
@@ -79,12 +73,11 @@ def in_vision(name: str) -> bool:
 
 def part_of(name: str) -> str:
     """The name inside its block, or the name itself."""
-    found = _BLOCK.fullmatch(name)
-    return found[3] if found else name
+    return _split(name)[2]
 
 
 def weights_of(name: str) -> tuple[str, ...]:
     """Prefixes of the published names of the weights that act between what was tapped before and a name."""
-    found = _BLOCK.fullmatch(name)
-    _, prefixes = _rows().get(_row_of(name), (None, ()))
-    return tuple(prefix.format(found[2] if found else "") for prefix in prefixes)
+    row, block, _ = _split(name)
+    _, prefixes = _rows().get(row, (None, ()))
+    return tuple(prefix.format(block) for prefix in prefixes)

@@ -51,10 +51,6 @@ class TracePlan:
     only: tuple[str, ...] = ()
     out: Path | None = None
 
-    def way(self, side: Side) -> Way:
-        """The side's."""
-        return self.a if side == "a" else self.b
-
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
@@ -82,7 +78,7 @@ def trace_page(
     settings = replace(settings, attention=attention_for(settings, plan))
     device, steps = resolve_device(settings.device), plan.calls_needed
     about = {"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt}
-    _check(plan, load_config(Path(_of_side(settings, plan, "a").checkpoint.removeprefix(RANDOM_PREFIX))))
+    _check(plan, load_config(Path(_of_side(settings, "a", plan.a).checkpoint.removeprefix(RANDOM_PREFIX))))
 
     def heard(side: str, calls: int) -> Callable[[int], None]:
         return lambda call: progress(side, call, calls)
@@ -91,10 +87,10 @@ def trace_page(
         directory = plan.out or Path(stack.enter_context(Temporary("trace")))
         stack.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
         tokens: tuple[int, ...] = ()
-        for side in SIDES:
-            way, on_call = plan.way(side), heard(f"{side.upper()} {plan.way(side)}", steps + 1)
+        for side, way in zip(SIDES, (plan.a, plan.b), strict=True):
+            on_call = heard(f"{side.upper()} {way}", steps + 1)
             task = Task(request, steps, directory / side, tokens, plan.only, on_call, cancel, about)
-            own = _of_side(settings, plan, side)
+            own = _of_side(settings, side, way)
             if way == "vendor":
                 vendor = vendor or stack.enter_context(closing(published_backend(own)))
                 tokens = trace_vendor(vendor.vendor, task)
@@ -121,10 +117,9 @@ def _engine(settings: Settings) -> Engine:
     return EagerEngine(shared_checkpoint(settings.checkpoint, device, dtype), options)
 
 
-def _of_side(settings: Settings, plan: TracePlan, side: Side) -> Settings:
+def _of_side(settings: Settings, side: Side, way: Way) -> Settings:
     """The side's own settings where their backend of that side is the one that is traced."""
-    reads = settings.spec(side).kind == plan.way(side)
-    return settings.of_side(side) if reads else settings
+    return settings.of_side(side) if settings.spec(side).kind == way else settings
 
 
 def _check(plan: TracePlan, config: ModelConfig) -> None:

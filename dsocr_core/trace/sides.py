@@ -68,7 +68,7 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
     model = engine.checkpoint.model
     recorder = Recorder(task.directory, about_engine(engine, way) | task.about, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)
-    tokens: list[int] = []
+    tokens, eos = list[int](), engine.checkpoint.tokenizer.eos_token_id
     with engine.modes(), full_float32() if way == "float32" else nullcontext():
         page, pixels = engine.take_in(task.request, None, timer)
         core = tapped_core(engine.core, model.config.decoder.layers, recorder)
@@ -82,15 +82,12 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
                 task.on_call(len(tokens))
                 token = task.forced[len(tokens)] if task.forced else greedy(logits, sequence.rule.banned())
                 tokens.append(token)
-                if len(tokens) == task.limit or (
-                    not task.forced and token == engine.checkpoint.tokenizer.eos_token_id
-                ):
+                if len(tokens) == task.limit or (not task.forced and token == eos):
                     break
                 sequence.rule.push(token)
                 recorder.begin_call()
-                logits = sequence.forward(
-                    model, model.decoder.embed_tokens(torch.tensor([[token]], device=model.device))
-                )
+                fed = torch.tensor([[token]], device=model.device)
+                logits = sequence.forward(model, model.decoder.embed_tokens(fed))
     recorder.close(prompt_ids=list(page.prompt.ids), token_ids=tokens, weights=weights_of_model(engine))
     return tuple(tokens)
 
@@ -109,17 +106,14 @@ def oracle_engine(engine: Engine) -> Engine:
 
 def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
     """List what a dump says of the run that made it."""
-    device = engine.checkpoint.model.device
+    checkpoint, device = engine.checkpoint, engine.checkpoint.model.device
     return {
-        "backend": way,
-        "checkpoint": engine.checkpoint.source,
-        "device": str(device),
-        "device_name": device_name(device),
-        "dtype": str(engine.checkpoint.model.dtype).removeprefix("torch."),
+        "backend": way, "checkpoint": checkpoint.source, "device": str(device),
+        "device_name": device_name(device), "dtype": str(checkpoint.model.dtype).removeprefix("torch."),
         "attention": engine.options.attention,
         "rotary_dtype": str(engine.rotary_dtype).removeprefix("torch."),
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
-    }
+    }  # fmt: skip
 
 
 def weights_of_model(engine: Engine) -> dict[str, str]:
@@ -129,23 +123,14 @@ def weights_of_model(engine: Engine) -> dict[str, str]:
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
-    request = task.request
+    request = replace(task.request, eval_mode=False, test_compress=False)
     config = load_config(backend.checkpoint)
-    spec = spec_of(config)
+    name_of, about = spec_of(config).published_name, {"checkpoint": str(backend.checkpoint), **task.about}
+    taps = [(tap.name, name_of(f"{tap.module}.")[:-1], tap.at, tap.layout) for tap in taps_of(config)]
     return backend.trace(
-        replace(request, eval_mode=False, test_compress=False),
-        task.on_call,
-        task.cancel,
-        steps=task.steps,
-        directory=str(task.directory.resolve()),
-        taps=tuple(
-            (tap.name, spec.published_name(f"{tap.module}.")[:-1], tap.at, tap.layout)
-            for tap in taps_of(config)
-        ),
-        forced=tuple(task.forced),
-        only=tuple(task.only),
-        about={"checkpoint": str(backend.checkpoint), **task.about},
-    )
+        request, task.on_call, task.cancel, steps=task.steps, directory=str(task.directory.resolve()),
+        taps=tuple(taps), forced=tuple(task.forced), only=tuple(task.only), about=about,
+    )  # fmt: skip
 
 
 @contextmanager
