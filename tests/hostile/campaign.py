@@ -7,7 +7,7 @@ Images, PDFs, texts of a model, checkpoints, recorded runs, profiles, archives, 
 made at random and given to what reads them. A case is refused with a DsocrError or taken; anything else is a
 finding: a traceback (or a process that died), more than 20 s, more than 1 GB beyond what its processes had,
 or a wrong success. Each generator has the same time, in a process of its own, which is ended when a case
-hangs. `--case` repeats one case in this process. The last line is one JSON document; the exit code is 1 where
+hangs. `--case` repeats one case in this process. A JSON document is printed; the exit code is 1 where
 something was found.
 """
 
@@ -27,6 +27,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -56,7 +57,7 @@ Attempt = Callable[[Random, Path], str | None]
 
 
 def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -> None:
-    """Send the number of each case as it begins, and how it ended."""
+    """Send a word when the imports are done, then how each case ended."""
     os.setpgid(0, 0)
     os.environ |= {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     with (folder / "output").open("wb") as output:  # whatever is printed by what is tried
@@ -65,8 +66,8 @@ def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -
     warnings.simplefilter("ignore")
     decode_pool.CPU_SECONDS = CPU_SECONDS
     attempt = attempt_of(name)
+    said.send("ready")
     for number in itertools.count(first):
-        said.send(number)
         said.send(outcome(attempt, f"{seed} {name}", number, folder))
 
 
@@ -115,17 +116,13 @@ class Tally:
     """The cases of one generator; findings are (number, kind, text)."""
 
     generator: str
-    cases: int = 0
-    refused: int = 0
-    accepted: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
     most_grown_bytes: int = 0
     findings: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def count(self, number: int, end: str, text: str, seconds: float, grown: int = 0) -> None:
-        self.cases += 1
-        self.refused += end == "refused"
-        self.accepted += end == "accepted"
+    def count(self, number: int, seconds: float, end: str, text: str, grown: int = 0) -> None:
+        self.ends[end] += 1
         self.slowest_s = max(self.slowest_s, seconds)
         self.most_grown_bytes = max(self.most_grown_bytes, grown)
         if end not in ("refused", "accepted"):
@@ -144,34 +141,26 @@ def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, 
             process = multiprocessing.get_context("spawn").Process(target=attempts, args=arguments)
             process.start()
             theirs.close()
+            ended = {"end": "traceback", "text": "the process did not start"}
             try:
-                number = _watched(tally, ours, number, until, hang_s, most)
+                if ours.poll(START_S):
+                    ours.recv()
+                while number < most and time.monotonic() < until and ended["end"] != "hang":
+                    ended, began = {"end": "traceback", "text": "the process died"}, time.monotonic()
+                    ended = (
+                        ours.recv() if ours.poll(hang_s) else {"end": "hang", "text": f"over {hang_s:g} s"}
+                    )
+                    tally.count(number, time.monotonic() - began, **ended)
+                    number += 1
+            except EOFError:
+                tally.count(number, 0.0, **ended)
+                number += 1
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started
                 process.kill()
                 process.join()
     return tally
-
-
-def _watched(tally: Tally, said: Connection, number: int, until: float, hang_s: float, most: int) -> int:
-    """Count the cases of one process as they end; the number to go on with."""
-    limit_s, began = START_S, time.monotonic()
-    while True:
-        try:
-            ended = said.recv() if said.poll(limit_s) else None
-        except EOFError:
-            tally.count(number, "traceback", "the process died", 0.0)
-            return number + 1
-        if ended is None:
-            tally.count(number, "hang", f"more than {limit_s:g} s", limit_s)
-            return number + 1
-        if isinstance(ended, dict):
-            tally.count(number, **ended, seconds=time.monotonic() - began)
-            continue
-        number, began, limit_s = ended, time.monotonic(), hang_s
-        if began > until or number >= most:
-            return number
 
 
 def main() -> int:
@@ -190,9 +179,7 @@ def main() -> int:
     seconds = options.minutes * 60 * lanes / len(names)
     with ThreadPoolExecutor(lanes) as pool:
         tallies = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
-    for tally in tallies:
-        print(tally, file=sys.stderr)
-    print(json.dumps([asdict(tally) for tally in tallies]))
+    print(json.dumps([asdict(tally) for tally in tallies], indent=1))
     return 1 if any(tally.findings for tally in tallies) else 0
 
 

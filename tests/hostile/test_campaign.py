@@ -23,7 +23,7 @@ def test_every_planted_fault_is_found_and_the_others_go_on(monkeypatch: pytest.M
         (2, "traceback"), (3, "wrong success"), (4, "memory"), (5, "hang"), (6, "traceback"),
     ]  # fmt: skip
     assert "KeyError" in tally.findings[0][2] and "process died" in tally.findings[4][2]
-    assert (tally.refused, tally.accepted, tally.cases) == (1, 4, 9)
+    assert (tally.ends["refused"], tally.ends["accepted"], tally.ends.total()) == (1, 4, 9)
 
 
 @pytest.mark.parametrize("name", GENERATORS)
