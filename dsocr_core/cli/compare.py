@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendChoice
+from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.compare_runs import (
     CompareError,
     Explain,
@@ -85,7 +84,7 @@ _OPTIONS_OF = {
 """By option the sources that it goes with, the usual one first."""
 
 
-def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
+def compare(chosen: CompareOptions, settings: Settings, *, typed: str) -> Answer:
     """Read pages with two backends and report their parity: compare IMAGE ... Read a recorded run again:
     compare RUN --again. Or compare results that are there, without a model: compare RUN (its two backends),
     compare A_RUN B_RUN (ids, or directories of runs), compare folder:A folder:B (texts of programs) or
@@ -110,7 +109,7 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
         if found.runs and chosen.reviewed and source not in (RUNS, AGAIN):
             location = history_location(replace(settings, history=str(record_in)))
             found = compare_runs(chosen, location, found.runs, explain, found)
-    return (found if chosen.save else replace(found, recorded=())).print(chosen.json, console)
+    return (found if chosen.save else replace(found, recorded=())).answer()
 
 
 def _source(chosen: CompareOptions) -> str:

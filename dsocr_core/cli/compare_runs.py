@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import duration, speed_ratio
 from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.cli.answers import written
 from dsocr_core.cli.read import Compared, Listed
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
@@ -68,25 +68,10 @@ def compare_runs(
     `location` is the history of a run named by its id. A page that a reviewer's latest verdict calls "wrong"
     fails too. Runs of pages that were just compared add to what was `found`. Raises DsocrError.
     """
+    # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.review.document import document
     from dsocr_core.review.html import html_report
     from dsocr_core.review.junit import junit_report
-
-    with _review(chosen, location, names) as review:
-        answer = explain(review) if explain else None
-        if answer:
-            review = review.explained(answer.causes)
-        found = found or Compared(_listed(document(review)))
-        if answer:
-            found.report.explain(answer.causes)
-        reports = ((chosen.html, html_report), (chosen.junit, junit_report))
-        lines = [written(file, report(review)) for file, report in reports if file]
-        return replace(found, lines=[*found.lines, *lines], why=answer)
-
-
-@contextlib.contextmanager
-def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iterator[Review]:
-    # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.review.review import open_review
     from dsocr_core.runs.history import SEED_LOCATION, History
 
@@ -102,7 +87,16 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
                     f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of "
                     "that name; see: dsocr history list"
                 )
-        yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
+        review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
+        answer = explain(review) if explain else None
+        if answer:
+            review = review.explained(answer.causes)
+        found = found or Compared(_listed(document(review)))
+        if answer:
+            found.report.explain(answer.causes)
+        reports = ((chosen.html, html_report), (chosen.junit, junit_report))
+        lines = [written(file, report(review)) for file, report in reports if file]
+        return replace(found, lines=[*found.lines, *lines], why=answer)
 
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
@@ -119,18 +113,10 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     return location, name
 
 
-def written(file: str, content: str) -> str:
-    """Write a report; returns the line that says so. Raises CompareError."""
-    try:
-        Path(file).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise CompareError(f"{file}: cannot be written ({error.strerror})") from error
-    return f"written to {file}"
-
-
 def _listed(values: dict[str, Any]) -> Listed:
     """The review's document, as it is printed."""
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
+    from dsocr_core.runs.statistics import outcome_words
 
     table = PageTable("Page", *PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
@@ -138,10 +124,16 @@ def _listed(values: dict[str, Any]) -> Listed:
         table.add_row(Name(row["image"]), *parity_cells(row))
     more = f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page"
     verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
+    stages = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
+    for row in values["stages"]:
+        speed = speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-"
+        medians = duration(row["median_a"]), duration(row["median_b"])
+        runs = f"{row['runs_a']} / {row['runs_b']}"
+        stages.add_row(row["stage"], str(row["pages"]), runs, *medians, speed, outcome_words(row["verdict"]))
     shown = [
         table,
         *([more] if len(rows) > SHOWN else []),
-        *([_stages(values["stages"])] if values["stages"] else []),
+        *([stages] if values["stages"] else []),
         f"Worst first. {PARITY_WORDS}",
         f"A: {values['a']['name']}   B, the reference: {values['b']['name']}",
         values["headline"],
@@ -149,18 +141,6 @@ def _listed(values: dict[str, Any]) -> Listed:
         f"{values['passed']} passed, {values['failed']} failed",
     ]
     return Listed(values, shown)
-
-
-def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
-    from dsocr_core.runs.statistics import outcome_words
-
-    table = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
-    for row in stages:
-        speed = speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-"
-        medians = duration(row["median_a"]), duration(row["median_b"])
-        runs = f"{row['runs_a']} / {row['runs_b']}"
-        table.add_row(row["stage"], str(row["pages"]), runs, *medians, speed, outcome_words(row["verdict"]))
-    return table
 
 
 # --- a run that is read again ----------------------------------------------------------------------

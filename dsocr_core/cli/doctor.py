@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +17,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
 from dsocr_core.base.specs import Dtype
 from dsocr_core.base.system import unbounded
-from dsocr_core.cli.frames import print_answer
+from dsocr_core.cli.answers import Answer
 from dsocr_core.models.family import load_config
 from dsocr_core.settings import Settings, history_location
 
@@ -57,9 +56,7 @@ def doctor(
     dtype: Dtype = "auto",
     history: str = HISTORY,
     clear: bool = False,
-    json: bool = False,
-    console: Console,
-) -> int:
+) -> Answer:
     """Say what is on this machine and what is missing for what.
 
     Args:
@@ -76,8 +73,7 @@ def doctor(
         state = Text(finding.state, style=_COLOURS[finding.state])
         table.add_row(finding.subject, state, Text(finding.detail), Text(finding.advice))
     document = {"findings": [asdict(finding) for finding in findings], "ok": not failed}
-    print_answer(console, json, document, table)
-    return FAILED if failed else OK
+    return Answer(document, (table,), FAILED if failed else OK)
 
 
 def examine(settings: Settings, clear: bool = False) -> Iterator[Finding]:

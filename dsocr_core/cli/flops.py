@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-from rich.console import Console, RenderableType
+from typing import Literal
 
 from analytic_model.hardware import Hardware, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
@@ -17,7 +15,7 @@ from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, titled_table
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount
-from dsocr_core.cli.frames import Columns, figures_table, print_answer, records
+from dsocr_core.cli.answers import Answer, Columns, figures_table, records
 from dsocr_core.cli.history import HistoryOptions
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
@@ -26,8 +24,6 @@ from dsocr_core.models.family import load_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
 Target = Literal["ttft", "tpot"]
-Answer = tuple[dict[str, Any], list[RenderableType]]
-"""A JSON document, and what people are shown of it."""
 SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
 _COSTS: Columns = {
@@ -111,14 +107,12 @@ def report(
     run: str = "",
     ttft: float | None = None,
     tpot: float | None = None,
-    json: bool = False,
     page: Page,
     backend: str = "",
     history: str | None = None,
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
-    console: Console,
-) -> int:
+) -> Answer:
     """Print the cost of one page, stage by stage; or what a recorded run loses to its lower bound; or what a
     target takes, and which devices reach it.
 
@@ -135,13 +129,8 @@ def report(
     if len(chosen) > 1:
         raise DsocrError("flops report: give one target, --ttft MS or --tpot MS")
     if run:
-        document, shown = _costs_of_run(run, backend, history)
-    elif chosen:
-        document, shown = _requirements(page, *chosen[0])
-    else:
-        document, shown = _costs(page, attention, count_unsupported)
-    print_answer(console, json, document, *shown)
-    return OK
+        return _costs_of_run(run, backend, history)
+    return _requirements(page, *chosen[0]) if chosen else _costs(page, attention, count_unsupported)
 
 
 def _costs(page: Page, attention: Attention, count_unsupported: bool) -> Answer:
@@ -174,7 +163,7 @@ def _costs(page: Page, attention: Attention, count_unsupported: bool) -> Answer:
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
     ]
     notes = (f"- {note}" for note in prediction.not_counted)
-    return document, [*lines, figures_table(costs, _COSTS), *_COSTS_NOTES, *notes]
+    return Answer(document, (*lines, figures_table(costs, _COSTS), *_COSTS_NOTES, *notes))
 
 
 def _costs_of_run(run: str, backend: str, history: str | None) -> Answer:
@@ -185,7 +174,7 @@ def _costs_of_run(run: str, backend: str, history: str | None) -> Answer:
         stages = stages_of(opened, run, backend)
     times = {name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
     table = figures_table(stages.assign(**times)[["stage", *_STAGES]], _STAGES)
-    return {"run": run, "stages": records(stages)}, [lost_sentence(stages), table]
+    return Answer({"run": run, "stages": records(stages)}, (lost_sentence(stages), table))
 
 
 def _requirements(page: Page, target: Target, value: float) -> Answer:
@@ -202,7 +191,7 @@ def _requirements(page: Page, target: Target, value: float) -> Answer:
     }  # fmt: skip
     of_stages = figures_table(needs, _NEEDS, "Stages share the target's time, so their rates add up")
     of_devices = figures_table(devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target")
-    return document, [sentence(workload, needed), of_stages, of_devices]
+    return Answer(document, (sentence(workload, needed), of_stages, of_devices))
 
 
 def print_sweep(
@@ -241,9 +230,7 @@ def verify(
     tolerance: float = 0.0,
     quick: bool = False,
     device: str = "",
-    json: bool = False,
-    console: Console,
-) -> int:
+) -> Answer:
     """Compare predicted FLOPs with what torch counts; exits 1 on a gap.
 
     Args:
@@ -269,10 +256,9 @@ def verify(
     for row in over[:SHOWN]:
         where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
         lines.append(f"  {where}: {row.analytic:,} against {row.measured:,} measured")
-    rows = [{**asdict(row), "gap": row.gap} for row in work.rows] if json else []
+    rows = [{**asdict(row), "gap": row.gap} for row in work.rows]
     document = {"tolerance": tolerance, "ok": not over, "rows": rows}
-    print_answer(console, json, document, table, *lines)
-    return FAILED if over else OK
+    return Answer(document, (table, *lines), FAILED if over else OK)
 
 
 COMMANDS: Mapping[str, Command] = {"report": report, "sweep": print_sweep, "verify": verify}

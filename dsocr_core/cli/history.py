@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import visible
+from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.base.system import memory_limit
-from dsocr_core.cli.frames import frame_table, print_answer, records
+from dsocr_core.cli.answers import Answer, Shown, frame_table, records
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location
@@ -43,10 +43,9 @@ _ROOM = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    """Place of the runs, and the form of an answer."""
+    """Place of the runs."""
 
     history: str | None = None
-    json: bool = False
 
     @contextlib.contextmanager
     def opened(self, name_problems: bool = True) -> Iterator[History]:
@@ -62,7 +61,7 @@ class HistoryOptions:
             yield history
 
 
-def list_runs(options: HistoryOptions, *, limit: int = 50, trash: bool = False, console: Console) -> None:
+def list_runs(options: HistoryOptions, *, limit: int = 50, trash: bool = False) -> Answer:
     """List the runs, newest first.
 
     Args:
@@ -71,8 +70,11 @@ def list_runs(options: HistoryOptions, *, limit: int = 50, trash: bool = False, 
     """
     with options.opened() as history:
         frame = history.runs(limit=limit, trashed=trash)
-    columns = list(_COLUMNS if console.width >= _WIDE else _NARROW)
-    print_answer(console, options.json, {"runs": records(frame)}, frame_table(frame[columns]))
+
+    def show(console: Console) -> None:
+        console.print(frame_table(frame[[*(_COLUMNS if console.width >= _WIDE else _NARROW)]]))
+
+    return Answer({"runs": records(frame)}, (show,))
 
 
 def sql(
@@ -82,8 +84,7 @@ def sql(
     csv: bool = False,
     time_limit_s: float = 60.0,
     memory_limit_mib: int = 1024,
-    console: Console,
-) -> None:
+) -> Answer:
     """Answer one SELECT; without one list the tables that it may name, with their columns.
 
     Args:
@@ -98,19 +99,17 @@ def sql(
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
     with options.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
         found = history.sql(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
-    if csv and not options.json:
-        text = frame_csv(found)
-        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-        return
+
+    def write(stream: TextIO) -> None:
+        text = frame_csv(found) if csv else json_line({"rows": records(found)}) + "\n"
+        stream.write(visible(text) if stream.isatty() else text)
+
     more = f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all"
-    lines = [more] if len(found) > _MOST_ROWS else []
-    document = {"rows": records(found)} if options.json else {}
-    print_answer(console, options.json, document, frame_table(found.head(_MOST_ROWS)), *lines)
+    shown: list[Shown] = [] if csv else [frame_table(found.head(_MOST_ROWS))]
+    return Answer(write, shown + ([more] if shown and len(found) > _MOST_ROWS else []), always=csv)
 
 
-def import_runs(
-    options: HistoryOptions, paths: tuple[Path, ...], *, verbose: bool = False, console: Console
-) -> int:
+def import_runs(options: HistoryOptions, paths: tuple[Path, ...], *, verbose: bool = False) -> Answer:
     """Import run directories, exported runs and runs of other programs.
 
     Args:
@@ -134,8 +133,7 @@ def import_runs(
     if not (taken := report.imported or report.known):
         nothing = "nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep"
         lines.append(Text(nothing))
-    print_answer(console, options.json, report.document(), *lines)
-    return OK if taken else FAILED
+    return Answer(report.document(), lines, OK if taken else FAILED)
 
 
 def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
@@ -156,8 +154,7 @@ def export(
     to: Path | None = None,
     omnidocbench: Path | None = None,
     backend: str | None = None,
-    console: Console,
-) -> None:
+) -> Answer:
     """Write runs as a zip that imports elsewhere, or the texts of one for OmniDocBench's evaluator.
 
     Args:
@@ -177,12 +174,10 @@ def export(
         else:
             what, count = "runs", export_runs(history, runs, target)
     line = Text(f"written to {target}: {what} {count:,}")
-    print_answer(console, options.json, {"target": str(target), what: count}, line)
+    return Answer({"target": str(target), what: count}, (line,))
 
 
-def count(
-    options: HistoryOptions, runs: tuple[str, ...], *, config: Path | None = None, console: Console
-) -> None:
+def count(options: HistoryOptions, runs: tuple[str, ...], *, config: Path | None = None) -> Answer:
     """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
 
     Args:
@@ -196,7 +191,7 @@ def count(
     with options.opened() as history:
         done = {run_id: count_run(history, run_id, given) for run_id in runs}
     lines = (f"{run_id}: {shapes} shapes counted" for run_id, shapes in done.items())
-    print_answer(console, options.json, {"counted": done}, *lines)
+    return Answer({"counted": done}, lines)
 
 
 def trash(
@@ -205,8 +200,7 @@ def trash(
     *,
     undo: bool = False,
     empty: bool = False,
-    console: Console,
-) -> None:
+) -> Answer:
     """Put runs into the trash, take them out, or empty it.
 
     Args:
@@ -224,10 +218,10 @@ def trash(
         else:
             (history.restore if undo else history.trash)(runs)
             what, number = "restored" if undo else "trashed", len(runs)
-    print_answer(console, options.json, {what: number}, f"{number} {what}")
+    return Answer({what: number}, (f"{number} {what}",))
 
 
-def check(options: HistoryOptions, *, trash: bool = False, console: Console) -> int:
+def check(options: HistoryOptions, *, trash: bool = False) -> Answer:
     """Hold every file against its checksum; name what is damaged or left over.
 
     Args:
@@ -250,8 +244,7 @@ def check(options: HistoryOptions, *, trash: bool = False, console: Console) -> 
         done = "moved to the trash" if trash else "history check --trash puts it into the trash"
         back = "history import puts a run back from its zip"
         lines.append(Text(f"{len(report.damaged)} damaged: {done}; {back}"))
-    print_answer(console, options.json, asdict(report), *lines)
-    return FAILED if report.damaged else OK
+    return Answer(asdict(report), lines, FAILED if report.damaged else OK)
 
 
 COMMANDS: dict[str, Command] = {

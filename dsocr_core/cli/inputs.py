@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from dsocr_core.base.console import FAILED, OK, Name, PageTable
-from dsocr_core.cli.frames import print_answer
+from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.read import PageOptions
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
 from dsocr_core.models.family import family_of, load_config, read_config
@@ -24,8 +24,8 @@ _DIGITS = 12
 """Digits of a hash in the table; --json has all of them."""
 
 
-def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> int:
-    """Print tiles, counts of tokens and hashes of the views; no weights are needed. Raises DsocrError."""
+def inputs(chosen: PageOptions, settings: Settings) -> Answer:
+    """List tiles, counts of tokens and hashes of the views; no weights are needed. Raises DsocrError."""
     family_of(*read_config(Path(settings.checkpoint.removeprefix(_RANDOM))))  # says what is missing
     encode = _encoder(settings.checkpoint)
     found = chosen.expanded(settings)
@@ -33,8 +33,7 @@ def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> i
         for index in range(len(found)):  # what cannot be read together is refused before anything is drawn
             settings.request(Path(), more=(Path(),) * (len(found.names(index)) - 1))
     rows = [_row(settings, found, index, encode) for index in range(len(found))]
-    print_answer(console, chosen.json, {"pages": rows}, *_shown(rows))
-    return FAILED if any("error" in row for row in rows) else OK
+    return Answer({"pages": rows}, (*_shown(rows),), FAILED if any("error" in row for row in rows) else OK)
 
 
 def _encoder(checkpoint: str) -> Encode | None:

@@ -25,10 +25,9 @@ from dsocr_core.base.console import BAD_USAGE, FAILED, OK, SafeConsole, SafeForm
 from dsocr_core.base.errors import LOG_FILE, Cancelled, DsocrError, one_line, unforeseen
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.cli import flops, history
-from dsocr_core.cli.bench import bench, profile
+from dsocr_core.cli.bench import bench, gate, profile
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
-from dsocr_core.cli.gate import gate
 from dsocr_core.cli.options import Command, Parser, add_command, add_parser, take_sides, values_of
 from dsocr_core.cli.run import run
 from dsocr_core.cli.trace import trace
@@ -113,12 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
         if not console.is_terminal:
             console.width = _PIPED_HISTORY_WIDTH if words[0] == "history" else _PIPED_WIDTH
-        typed = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))
-        others = {"console": console, "typed": typed}
-        wanted = others.keys() & inspect.signature(command).parameters.keys()
-        code = command(**values_of(command, chosen), **{name: others[name] for name in wanted})
+        values = values_of(command, chosen)
+        if "typed" in inspect.signature(command).parameters:
+            values["typed"] = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))
+        answer = command(**values)
+        code = OK if answer is None else answer.print(chosen.get("json", False), console)
         sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
-        return OK if code is None else code
+        return code
     except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
         print_error(console, str(stop) or "cancelled")
         return FAILED

@@ -1,6 +1,6 @@
 """Options from signatures: a parameter of a command is an option, its line under `Args:` the option's help.
 
-    def status(directory: str, *, json: bool = False, console: Console) -> int:
+    def status(directory: str, *, workers: bool = False) -> Answer:
 
 Parameters before `*` are positional; those without a default are required. False is a flag, a tuple takes
 several words, a dataclass stands for its fields, `Settings` for every setting. A whole number is at least 1
@@ -28,18 +28,19 @@ from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat,
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import BackendChoice
+from dsocr_core.cli.answers import Answer
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings
 
-Command = Callable[..., int | None]
+Command = Callable[..., Answer | None]
 FROM_ZERO = "from zero"
 """Mark of a number that may be 0."""
 ALL_PAGES = sys.maxsize
 """The number of `--pages-together` without one."""
 SHOWN = 12
 _SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
-_INJECTED = ("console", "typed")
-"""Parameters that are no options; `typed` is the command line that makes the run again."""
+_TYPED = "typed"
+"""The parameter that is no option: the command line that makes the run again."""
 _TOO_SMALL = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
 _TYPES = {int: (PositiveInt, NonNegativeInt), float: (PositiveFloat, NonNegativeFloat)}
 _HELP = {
@@ -171,13 +172,13 @@ class _Parameter(NamedTuple):
 
 
 def _parameters(of: Any) -> Iterator[_Parameter]:
-    """Parameters of a function or fields of a dataclass, without `_INJECTED`."""
+    """Parameters of a function or fields of a dataclass, without `_TYPED`."""
     words = dict(_HELP)
     for each in reversed(of.__mro__ if inspect.isclass(of) else (of,)):
         words |= {line.arg_name: line.description or "" for line in _docstring(each).params}
     hints = get_type_hints(of, include_extras=True)
     for name, each in inspect.signature(of).parameters.items():
-        if name not in _INJECTED:
+        if name != _TYPED:
             hint, *marks = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
             if get_origin(hint) in (Union, UnionType):
                 hint = Union[tuple(kind for kind in get_args(hint) if kind is not NoneType)]  # noqa: UP007
@@ -196,6 +197,8 @@ def add_command(commands: Any, name: str, command: Command) -> None:
     """Add the parser of a command; the first sentence of its docstring stands in the list of commands."""
     parsed = _docstring(command)
     parser = add_parser(commands, name, f"{parsed.short_description} {parsed.long_description or ''}")
+    if get_type_hints(command)["return"] is Answer:
+        parser.add_argument("--json", action="store_true", help=_HELP["json"])
     add_options(parser, command)
     if sum(bool(each.option_strings) for each in parser._actions) > SHOWN + 1:
         parser.add_argument("--help-all", action=_WholeHelp, nargs=0, help="describe every option")

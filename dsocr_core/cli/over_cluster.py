@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
-from dsocr_core.cli.frames import print_answer
+from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.read import Compared, Listed
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
@@ -76,8 +76,8 @@ class ClusterOptions:
                 raise SettingsError(words)
 
 
-def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Console) -> int:
-    """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
+def run(settings: Settings, chosen: RunOptions, of: ClusterOptions) -> Answer:
+    """Read the pages; Raises DsocrError, Cancelled."""
     of.check(chosen)
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
@@ -111,8 +111,8 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions, console: Con
     figures = read_status(output)
     redo = "; --redo failed reads pages again that failed" if figures.causes else ""
     lines = f"{status_line(figures)}{redo}", f"written to {chosen.out}"
-    print_answer(console, chosen.json, figures.document(), *lines)
-    return OK if figures.complete and not figures.failed and not figures.quarantined else FAILED
+    whole = figures.complete and not figures.failed and not figures.quarantined
+    return Answer(figures.document(), lines, OK if whole else FAILED)
 
 
 @contextlib.contextmanager
@@ -136,15 +136,14 @@ def absolute(name: str) -> str:
     return name if "://" in name else str(Path(name).absolute())
 
 
-def print_status(directory: str, json: bool, console: Console) -> int:
-    """Print how far a run over a cluster is, from its output."""
+def status(directory: str) -> Answer:
+    """Tell how far a run over a cluster is, from its output."""
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.status import read_status, status_line
 
     figures = read_status(Output(directory))
     ended = "complete" if figures.complete else "not complete"
-    print_answer(console, json, figures.document(), status_line(figures), ended)
-    return OK
+    return Answer(figures.document(), (status_line(figures), ended))
 
 
 # --- two outputs compared -------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
-import sys
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -13,17 +12,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, RenderableType
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.sanitise import json_line
-from dsocr_core.cli.why import shown
+from dsocr_core.cli import why
+from dsocr_core.cli.answers import Answer
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
     from dsocr_core.read.report import Report
-    from dsocr_core.trace.why.run import Answer
+    from dsocr_core.trace.why.run import Answer as Causes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,6 @@ class PageOptions:
     recursive: bool = False
     out: str | None = None
     save: bool = False
-    json: bool = False
     no_count: bool = False
 
     def plan(self, command: str, typed: str, resume: str | None = None, **more: Any) -> RunPlan:
@@ -99,20 +98,20 @@ class Compared:
     runs: Sequence[str] = ()
     lines: Sequence[str] = ()
     recorded: Sequence[str] = ()
-    why: Answer | None = None
+    why: Causes | None = None
 
-    def print(self, json: bool, console: Console) -> int:
-        """Print the report; returns the exit code."""
-        if json and self.why is not None:
-            self.report.write_json(text := StringIO())
-            print_json(json_module.loads(text.getvalue()) | {"why": self.why.document()})
-        elif json:
-            self.report.write_json(sys.stdout)
-        else:
-            self.report.print(console)
-            for line in (*(shown(self.why) if self.why else ()), *self.lines, *self.recorded):
-                console.print(line, markup=False)
-        return FAILED if self.report.failed else OK
+    def answer(self) -> Answer:
+        """The report, the causes, then the lines."""
+        causes = () if self.why is None else why.shown(self.why)
+        parts = (self.report.print, *causes, *self.lines, *self.recorded)
+        return Answer(self._write, parts, FAILED if self.report.failed else OK)
+
+    def _write(self, stream: TextIO) -> None:
+        if self.why is None:
+            self.report.write_json(stream)
+            return
+        self.report.write_json(text := StringIO())
+        stream.write(json_line(json.loads(text.getvalue()) | {"why": self.why.document()}) + "\n")
 
 
 def read(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
-from dsocr_core.cli.inputs import print_inputs
+from dsocr_core.cli.answers import Answer
+from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.read import PageOptions, read
 from dsocr_core.settings import Settings, SettingsError
 
@@ -65,25 +64,24 @@ def run(
     cluster: over_cluster.ClusterOptions,
     settings: Settings,
     *,
-    console: Console,
     typed: str,
-) -> int:
+) -> Answer:
     """Read pages with our engine, or another backend; write artifacts and timings."""
     if chosen.status is not None:
-        return over_cluster.print_status(chosen.status, chosen.json, console)
+        return over_cluster.status(chosen.status)
     settings = replace(settings, a=chosen.backend)
     if chosen.inputs:
-        return print_inputs(chosen, of_this_machine(settings), console)
+        return inputs(chosen, of_this_machine(settings))
     plan = chosen.plan("run", typed, chosen.resume, batch=chosen.batch)
     kind = settings.spec("a").kind
     if plan.batch is not None and plan.batch > 1 and kind != "fast":
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
         raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     if chosen.cluster is not None:
-        return over_cluster.run(settings, chosen, cluster, console)
+        return over_cluster.run(settings, chosen, cluster)
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
     record_in = settings.history if chosen.save else None
     goes_on, timed = f"go on with --resume {plan.directory}", not chosen.nvtx_only
     found = read([settings], plan, record_in, goes_on, timed, count=not chosen.no_count)
-    return found.print(chosen.json, console)
+    return found.answer()

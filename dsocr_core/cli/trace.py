@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.formatting import share
-from dsocr_core.cli.frames import print_answer
+from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened
@@ -37,10 +37,8 @@ def trace(
     out: Path | None = None,
     only: str = "",
     save: bool = False,
-    json: bool = False,
-    console: Console,
     typed: str,
-) -> int:
+) -> Answer:
     """Find the first tensor that differs: two backends on a page, both with A's tokens. Or two dumps: trace
     DIR_A DIR_B. Exit code 0: equal, 1: different, 2: bad usage.
 
@@ -76,8 +74,7 @@ def trace(
     for summary in summaries:
         shown += [Text(f"\n{summary.page}", style="bold")] if len(summaries) > 1 else []
         shown += _shown(summary)
-    print_answer(console, json, document, *saved, *shown)
-    return OK if all(summary.equal for summary in summaries) else FAILED
+    return Answer(document, (*saved, *shown), OK if all(each.equal for each in summaries) else FAILED)
 
 
 def _trace_page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ def recorded(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
 @pytest.fixture
 def again(recorded: tuple[Path, str], document: Callable[..., Any], tmp_path: Path) -> Again:
     def read(*more: object, code: int = 0) -> Any:
-        where = ("--history", recorded[0], "--out", tmp_path / "out")
+        where = ("--history", recorded[0], "--out", tempfile.mkdtemp(dir=tmp_path))
         return document("compare", recorded[1], *more, "--again", *where, code=code)
 
     return read

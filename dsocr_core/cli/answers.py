@@ -1,17 +1,21 @@
-"""Tables of pandas, for people and as JSON."""
+"""Answers of commands: one JSON document, and what people are shown of it; tables of pandas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import print_json, titled_table
+from dsocr_core.base.console import OK, print_json, titled_table
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount, percent
 from dsocr_core.base.sanitise import visible
 
@@ -20,15 +24,40 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, tuple[str, str]]
 """By column of figures its heading and unit: "%" is a share of 1, "" a name or a bare number."""
+Shown = RenderableType | Callable[[Console], None]
+"""What people are shown; what is called prints itself."""
 
 
-def print_answer(console: Console, as_json: bool, document: Any, *shown: RenderableType) -> None:
-    """Print one JSON document, or what people are shown of it."""
-    if as_json:
-        print_json(document)
-        return
-    for each in shown:
-        console.print(each, markup=False, highlight=False)
+@dataclass(frozen=True)
+class Answer:
+    """What a command ends with; `document` may write itself. With `always` it is printed in any case."""
+
+    document: Any | Callable[[TextIO], None]
+    shown: Sequence[Shown] = ()
+    code: int = OK
+    always: bool = False
+
+    def print(self, as_json: bool, console: Console) -> int:
+        """Print one form; returns the exit code."""
+        for each in () if as_json else self.shown:
+            if callable(each):
+                each(console)
+            else:
+                console.print(each, markup=False, highlight=False)
+        if (as_json or self.always) and callable(self.document):
+            self.document(sys.stdout)
+        elif as_json or self.always:
+            print_json(self.document)
+        return self.code
+
+
+def written(file: str | Path, content: str) -> str:
+    """Write a report; returns the line that says so. Raises DsocrError."""
+    try:
+        Path(file).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise DsocrError(f"{file}: cannot be written ({error.strerror})") from error
+    return f"written to {file}"
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
