@@ -41,6 +41,8 @@ Reader = Callable[[RunFiles], list[ImportedRun]]
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
     """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
     content = read_bytes(files.place, TABLE_LIMIT)
+    if content.startswith(b"\x1f\x8b"):
+        raise InvalidFile("a table packed with gzip; unpack it first")
     tables, unread = find_tables(text := as_text(content))
     of_ncu, of_nsys = (
         [table for table in tables if (table.report in NCU) == is_ncu] for is_ncu in (True, False)
@@ -73,9 +75,10 @@ FILES: tuple[tuple[Callable[[Path, str], bool], Reader], ...] = (
 """Readers of files, asked by a file's name and how its text begins."""
 
 _LOOKS = (
-    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\(ns\)"?[,;]', "Nsight Systems",
+    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\((ns|us|ms|s|MB)\)"?[,;]',
+     "a report of Nsight Systems",
      "; nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE prints what is read"),
-    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ", "Nsight Compute",
+    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ", "a report of Nsight Compute",
      "; ncu --import FILE --csv --page details prints what is read"),
     (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page", "; dsocr run FILE reads it"),
     ("", "nothing that the history knows", ""),

@@ -132,7 +132,7 @@ def _fill(table: Table, lines: Sequence[str]) -> None:
         raise InvalidFile("a column appears twice")
     reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
     rows: dict[int, list[str | None]] = {}
-    number = 0
+    number = table.lines[0] if table.lines else 0
     try:
         for cells in reader:
             number = table.lines[reader.line_num - 1] + 1
