@@ -237,34 +237,6 @@ def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None
     assert fetched == []
 
 
-def test_a_thousand_boxes_move_at_frame_rate(viewer: Viewer) -> None:
-    viewer.show("many").wait(a="1000", b="1000")
-    # The time of drawing itself: a busy machine delays frames, which says nothing about the viewer.
-    spent = viewer.root.evaluate(
-        """root => {
-            const stage = root.querySelector(".stage");
-            const at = stage.getBoundingClientRect();
-            const frames = [];
-            const turn = (done) => {
-                const began = performance.now();
-                stage.dispatchEvent(new WheelEvent("wheel", {
-                    deltaY: frames.length % 2 ? 30 : -30, bubbles: true, cancelable: true,
-                    clientX: at.x + at.width / 2, clientY: at.y + at.height / 2,
-                }));
-                requestAnimationFrame(() => {
-                    const drawn = performance.now();
-                    frames.push(drawn - began);
-                    frames.length < 40 ? setTimeout(() => turn(done)) : done(frames);
-                });
-            };
-            return new Promise(turn);
-        }"""
-    )
-    middle = sorted(spent)[len(spent) // 2]
-    print(f"median {middle:.1f} ms from wheel to drawn frame, n = {len(spent)}")
-    assert middle < 50
-
-
 def test_a_closed_tab_cancels_its_run(fabricated_server: Server, open_page) -> None:
     page = open_page(f"{fabricated_server.url}/?page=letter_tall")
     run_button(page).click()

@@ -22,7 +22,6 @@ from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.reading.trace_records import Cause, TensorDifference, TraceSummary
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
-from dsocr_core.trace.causes import sentence_of
 from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
 from pages.widgets.compare import files
@@ -33,7 +32,6 @@ from pages.widgets.pair.shown import (
     TrueBlock,
     rows_of,
     rows_of_pairs,
-    sheet_text,
     truth_of,
 )  # fmt: skip
 from pages.widgets.pair.viewer import pair_values
@@ -41,7 +39,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
 from tests.support import fabricated_results as fabricated
 from tests.support.opened_page import opened, words
-from tests.support.results import make_result, of_pages
+from tests.support.results import make_result
 
 NAMES = {"a": "A", "b": "B"}
 BLOCK = "<|ref|>text<|/ref|><|det|>[[0, {}, 900, {}]]<|/det|>\n{}"
@@ -141,21 +139,6 @@ def test_boxes_that_match_and_whose_texts_differ_are_differences() -> None:
     }  # fmt: skip
 
 
-def test_rows_and_texts_of_a_prompt_are_those_of_the_page_shown() -> None:
-    def block(y: int) -> str:
-        return f"<|det|>text [0, 0, 99, {y}]<|/det|>"
-
-    text = f"Head<PAGE>{block(1)}one<PAGE>{block(2)}two{block(3)}more"
-    a = of_pages(make_result(text), (640, 480), (640, 480))
-    assert [sheet_text(a, n)[0].replace(block(1), "|") for n in (0, 2)] == ["Head|one", ""]
-    first, spans = sheet_text(a, 0)
-    assert [first[span.start : span.end] for span in spans] == [block(1)]
-    b = of_pages(make_result(text.replace("two", "2"), "vendor"), (640, 480), (640, 480))
-    both = Comparison(a.request, a, b)
-    assert [[row.a.index for row in rows_of(both, n) if row.a] for n in range(3)] == [[0], [1, 2], []]
-    assert [len(rows_of(Comparison(a.request, a), n)) for n in range(3)] == [1, 2, 0]
-
-
 # --- the archive ----------------------------------------------------------------------------------
 
 
@@ -209,26 +192,6 @@ def test_the_heat_map_has_a_cell_for_every_block_and_step_and_marks_the_first_di
     assert "error 0.00200 of A's std, at most 3 ULP" in amounts.customdata[1][0]
     (mark,) = figure.layout.shapes
     assert (mark.x0, mark.x1, mark.y0, mark.y1) == (-0.5, 0.5, 0.5, 1.5)
-
-
-@pytest.mark.parametrize("steps", [1, 8, 40])
-def test_a_pair_is_never_called_equal_beyond_the_steps_that_were_compared(steps: int) -> None:
-    rows = tuple(
-        TensorDifference("decoder.layer5.out", call, 0, 100, 0.0, 0, 0, None, "bfloat16", "bfloat16")
-        for call in range(steps + 1)
-    )
-    summary = TraceSummary(
-        "p", "eager", "fast", steps, rows, None, (), sentence_of(None, (), len(rows), steps)
-    )
-
-    def script(summary):
-        from pages.widgets.pair import layers
-
-        layers.show(summary, "", "layers")
-
-    test = st.testing.v1.AppTest.from_function(script, kwargs={"summary": summary}).run()
-    said = " ".join(element.value for element in (*test.markdown, *test.caption))
-    assert f"{steps} decode step" in said and "identical" not in said.lower()
 
 
 def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,18 +71,6 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert "5 runs in 3 groups; fastest: eager on cpu, 1.00 pages/s. 2 are profiled or of" in words(test)
 
 
-def test_groups_have_their_best_and_list_their_runs_alone(history: History) -> None:
-    groups = frame(open_page(), "newest").set_index("group")
-    eager = groups.loc["eager on cpu"]
-    # Of the three runs one is profiled: neither its best nor its trend count.
-    assert eager["runs"] == 3 and eager["trend"] == pytest.approx([1 / 1.002, 1.0], rel=1e-3)
-    assert eager["pages/s"] == max(eager["trend"])
-    alone = open_page(group=["fast vs published code on H200"])
-    assert listed(alone) == [FAST] and address_of(alone) == {"group": ["fast vs published code on H200"]}
-    by_commit = frame(open_page(by="commit"), "newest")["group"].tolist()
-    assert COMMITS[1][:7] in by_commit and "commit not known" in by_commit
-
-
 def test_speed_stands_against_fidelity_and_its_cost_on_request(history: History) -> None:
     (drawn,) = [body for body in bodies(open_page()) if "dsocr-plane" in body]
     assert "fast vs published code on H200: 0.997 pages/s, 75.0 % of 4 pages" in drawn
@@ -143,6 +131,15 @@ def test_runs_that_others_record_delete_and_remove_come_and_go(own: History) -> 
                 other.empty_trash()
             there.remove(run_id)
             assert listed(checked(test.run())) == there, how
+
+
+def test_groups_have_their_best_and_list_their_runs_alone(history: History) -> None:
+    groups = frame(test := open_page(group=["fast vs published code on H200"]), "newest").set_index("group")
+    eager = groups.loc["eager on cpu"]
+    # Of the three runs one is profiled: neither its best nor its trend count.
+    assert eager["runs"] == 3 and eager["trend"] == pytest.approx([1 / 1.002, 1.0], rel=1e-3)
+    assert eager["pages/s"] == max(eager["trend"]) and listed(test) == [FAST]
+    assert COMMITS[1][:7] in frame(open_page(by="commit"), "newest")["group"].tolist()
 
 
 # --- chosen runs ----------------------------------------------------------------------------------

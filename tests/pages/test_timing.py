@@ -242,17 +242,6 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
     assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
 
 
-def test_roofs_are_the_devices_own() -> None:
-    rows = profile_rows(LAUNCHES, metrics())
-    assert device_of(rows, "NVIDIA H200", ["9.0"]) == HARDWARE["h200"]
-    assert device_of(rows, "NVIDIA H200", ["8.0"]) is None
-    assert device_of(rows, None, ["9.0"]) is None  # never by bandwidth
-    assert device_of(rows, "Abacus", []) is None
-    figure = kernel_roofline(rows.iloc[:1], HARDWARE["rtx-5090"])
-    assert figure.data[1].y[0] == pytest.approx(6e9 / 30e-6)
-    assert figure.data[1].x[0] == pytest.approx(6e9 / (180e9 * 30e-6))
-
-
 def test_a_reports_own_peaks_go_before_the_cards() -> None:
     peaks = {"frequency": 1.4e9, "dram_frequency": 1.5e9, "ffma_peak": 13_824.0, "dram_peak": 1024.0}
     rows = profile_rows(LAUNCHES, metrics()).assign(**peaks)

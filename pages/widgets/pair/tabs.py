@@ -86,38 +86,42 @@ def _differences(shown: PairView) -> None:
             if span.malformed is not None:  # it began like a block
                 words = f"{side_letter(side)}: {span.label[:80]} could not be read: {span.malformed}"
                 st.caption(plain(words))
-    if shown.rows:
-        _blocks(shown)
+    count, misread = len(shown.rows), shown.misread_by_both
+    if count:
+        differ = f"{len(shown.differing)} of {plural(count, 'block')} differ"
+        said = differ if shown.report else plural(count, "block")
+        st.caption(f"{said}; {misread} of {count} are misread by both sides." if misread else f"{said}.")
     elif not shown.results:
         st.caption("Neither side has a result.")
     elif all(not result.boxes for result in shown.results.values()):
         st.caption("No boxes on this page. The prompt *Markdown with boxes* asks for them.")
-    if report is not None and report.first_divergence is not None:
-        _divergence(shown, report.first_divergence)
+    divergence = report.first_divergence if report else None
+    if divergence is not None:
+        _divergence(shown, divergence)
+    if count:  # a table costs the browser as much as the rest of the page
+        figure.opened(
+            "Tables of blocks and tokens", f"{shown.prefix}tables", partial(_tables, shown, divergence)
+        )
 
 
-def _blocks(shown: PairView) -> None:
-    """The table; its rows have numbers of their own, as it may leave some out. A click selects the box."""
+def _tables(shown: PairView, divergence: Divergence | None) -> None:
+    """The blocks that differ, or all; a click selects the box. Their rows have numbers of their own."""
     key = f"{shown.prefix}blocks"
-    words, switch = st.columns([5, 1], vertical_alignment="center")
-    count, misread = len(shown.rows), shown.misread_by_both
-    differ = f"{len(shown.differing)} of {plural(count, 'block')} differ"
-    said = differ if shown.report else plural(count, "block")
-    words.caption(f"{said}; {misread} of {count} are misread by both sides." if misread else f"{said}.")
-    every = switch.toggle("All blocks", key=f"{shown.prefix}all blocks", persist_state="session")
-    numbers = list(range(count)) if every or not shown.report else sorted(shown.differing)
-    if not numbers:
-        return
+    every = st.toggle("All blocks", key=f"{shown.prefix}all blocks", persist_state="session")
+    numbers = list(range(len(shown.rows))) if every or not shown.report else sorted(shown.differing)
     at = [numbers.index(shown.selected)] if shown.selected in numbers else []
 
     def select() -> None:
         row = clicked(key)
         shown.select(numbers[row] if row is not None and row < len(numbers) else None)
 
-    table.draw(
-        block_table(shown, numbers), BLOCKS, "", _FEW, key=key, selection_mode="single-row", on_select=select,
-        selection_default={"selection": {"rows": at}},
-    )  # fmt: skip
+    if numbers:
+        table.draw(
+            block_table(shown, numbers), BLOCKS, "", _FEW, key=key, selection_mode="single-row",
+            on_select=select, selection_default={"selection": {"rows": at}},
+        )  # fmt: skip
+    if divergence is not None and divergence.margins is not None:
+        table.draw(candidates(divergence, shown.results.values()), CANDIDATES, NOT_RECORDED)
 
 
 def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.DataFrame:
@@ -139,7 +143,7 @@ def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.D
 
 
 def _divergence(shown: PairView, divergence: Divergence) -> None:
-    """Show where the tokens diverge, after which text, and how far apart the two best candidates were."""
+    """Show where the tokens diverge, and after which text."""
     counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"box {(divergence.box_a or 0) + 1} of A"
@@ -152,8 +156,6 @@ def _divergence(shown: PairView, divergence: Divergence) -> None:
     why = divergence.margins.words if divergence.margins else why
     st.caption(f"First different token: {divergence.index:,} of {of} ({where}); {why}. Text before it:")
     st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
-    if divergence.margins is not None:
-        table.draw(candidates(divergence, shown.results.values()), CANDIDATES, NOT_RECORDED)
 
 
 def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataFrame:
