@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, 
 from dsocr_core.runs.history_tables import NAMED_BY_SHAPES
 from dsocr_core.runs.ingest import annotation_name
 from dsocr_core.runs.queries import QUERIES
-from dsocr_core.runs.queries.query import Query, literal
+from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, VIEWS, read_rows, relation, stored
@@ -183,21 +183,20 @@ class History:
         missing = [key for key, value in query.parameters.items() if value is ... and key not in parameters]
         if unknown or missing:
             raise HistoryError(f"query {name}: unknown {sorted(unknown)}, missing {missing}")
-        bound = {**query.parameters, **parameters}
-        return self._ask(lambda: self._answer(query, bound)), query.shown(bound)
+        values = {**query.parameters, **parameters}
+        bound = {key: [*of] if isinstance(of, (tuple, set)) else of for key, of in values.items()}
 
-    def _answer(self, query: Query, bound: Mapping[str, Any]) -> pd.DataFrame:
-        values = {
-            name: list(value) if isinstance(value, (tuple, set)) else value for name, value in bound.items()
-        }
-        self._with_shapes(query.sql)
-        with self._file.cursor() as cursor:
-            files = {name: self._files(name, query.chosen(bound)) for name in query.tables}
-            for name in files:
-                cursor.register(f"no_{stored(name)}", TABLES[stored(name)].empty_table())
-            there = {name: found for name, found in files.items() if found}
-            frame: pd.DataFrame = cursor.execute(query.asked(there), values | there).df()
-            return frame
+        def answer() -> pd.DataFrame:
+            self._with_shapes(query.sql)
+            with self._file.cursor() as cursor:
+                files = {table: self._files(table, query.chosen(bound)) for table in query.tables}
+                for table in files:
+                    cursor.register(f"no_{stored(table)}", TABLES[stored(table)].empty_table())
+                there = {table: found for table, found in files.items() if found}
+                frame: pd.DataFrame = cursor.execute(query.asked(there), bound | there).df()
+                return frame
+
+        return self._ask(answer), query.shown(values)
 
     def _with_shapes(self, statement: str) -> None:
         """Have the FLOPs and times by shape of page in the file, where a statement names them."""
@@ -472,12 +471,12 @@ def check(history: History) -> CheckReport:
             report.damaged.append(Damage(entry, reason, open=False))
     for run_id in history.run_ids():
         report.entries += 1
-        checksums: dict[str, str] = {}
         try:
             directory = history.directory(run_id)
             checksums = read_checksums(directory) or {}
         except DsocrError as error:
             report.damaged.append(Damage(f"runs/{run_id}", str(error)))
+            continue
         for name in sorted(checksums):
             try:
                 verify(directory, checksums, [name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -61,6 +60,8 @@ _TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
 _NEEDED = {each.name for each in fields(ModelInputs)} - {"grid", "ngram_window", "ngram_whitelist"}
 _STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
 """Columns of the new tokens one by one, and how many values they have of each."""
+_STAGES = {*all_stages()}
+"""Stages of the models; those of other programs are in no result."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ class PageResults:
         cls, source: str, comparison: Comparison, names: Mapping[Side, BackendName] = {}, **more: Any
     ) -> PageResults:
         """Return what `comparison` holds; `names` are those of the sides, which an error does not tell."""
-        results, errors = tuple(comparison.results.values()), comparison.errors
-        why = {names[side]: error for side, error in errors.items()}
-        return cls(source, comparison.request.image, results, why, parity_of(source, comparison), **more)
+        results, parity = tuple(comparison.results.values()), parity_of(source, comparison)
+        why = {names[side]: error for side, error in comparison.errors.items()}
+        return cls(source, comparison.request.image, results, why, parity, **more)
 
     @classmethod
     def failed(
@@ -241,7 +242,7 @@ def result_of(row: Row) -> OcrResult | None:
             pass  # another program's: the columns count
     if row["error"] is not None or row["text_raw"] is None:
         return None
-    ids, known = row["token_ids"], _known_stages()
+    ids = row["token_ids"]
     sizes = [(each["width"], each["height"]) for each in row.get("more_pages") or ()]
     environment = {each["name"]: each["value"] for each in row["environment"] or ()}
     boxes_known = environment.pop(BOXES_NOT_KNOWN, None) is None
@@ -259,7 +260,7 @@ def result_of(row: Row) -> OcrResult | None:
                 Stage(time["stage"]), time["milliseconds"], 1 if time["calls"] is None else time["calls"]
             )
             for time in row["times"] or ()
-            if time["stage"] in known and time["milliseconds"] is not None
+            if time["stage"] in _STAGES and time["milliseconds"] is not None
         ),
         environment=environment,
         top_two=_top_two(row),
@@ -310,12 +311,6 @@ def inputs_of(row: Row) -> ModelInputs | None:
             "ngram_whitelist": tuple(inputs.get("ngram_whitelist", ())),
         }
     )
-
-
-@functools.cache
-def _known_stages() -> frozenset[str]:
-    """Stages of the models; those of other programs are in no result."""
-    return frozenset(all_stages())
 
 
 def _top_two(row: Row) -> tuple[TopTwo, ...]:

@@ -197,9 +197,7 @@ class RunDirectory:
         assert record is not None
         if self._storage is not None:
             self._write(record, self.directory, count)
-            if self._replace:
-                self._storage.remove(record.id)
-            return self._storage.publish(self.directory, record.id)
+            return self._storage.publish(self.directory, record.id, self._replace)
         shutil.rmtree(self._parts / _WHOLE, ignore_errors=True)
         self._write(record, self._parts / _WHOLE, count)
         with writing(self.directory):

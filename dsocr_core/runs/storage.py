@@ -195,12 +195,17 @@ class Storage:
                 raise StorageError(f"{directory}: {cause}") from error
             yield directory
 
-    def publish(self, written: Path, name: str) -> Path:
-        """Make a directory from `scratch` a run. Raises EntryExists or StorageError."""
+    def publish(self, written: Path, name: str, replace: bool = False) -> Path:
+        """Make a directory from `scratch` a run, with `replace` in place of one that is there.
+
+        Raises EntryExists or StorageError.
+        """
         entry = self._entry(name)
         with writing(entry):
             entry.parent.mkdir(parents=True, exist_ok=True)
             sync_tree(written)
+            if replace:
+                self.remove(name)
             try:
                 # A directory cannot be renamed onto one that holds files: of two writers, one wins.
                 written.rename(entry)
