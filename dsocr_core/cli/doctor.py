@@ -83,16 +83,20 @@ def examine(settings: Settings, clear: bool = False) -> Iterator[Finding]:
     """
     yield Finding("python", "ok", platform.python_version())
     yield from _gpus(settings)
-    yield from map(_package, (*_NEEDED, *_OPTIONAL))
+    for name in (*_NEEDED, *_OPTIONAL):
+        try:
+            yield Finding(name, "ok", version(name))
+        except PackageNotFoundError:
+            state: State = "missing" if name in _NEEDED else "optional"
+            yield Finding(name, state, "not installed", _OPTIONAL.get(name, _INSTALL))
     for what in unbounded():
         yield Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
     yield _checkpoint(settings)
     yield from _history(settings, clear)
-    cache, advice = cache_directory(), "a temporary one is made each time: name a folder with DSOCR_CACHE"
-    if why := why_unwritable(cache):
-        yield Finding("cache", "optional", f"{cache}; {why}", advice)
-    else:
-        yield Finding("cache", "ok", str(cache))
+    cache, why = cache_directory(), why_unwritable(cache_directory())
+    advice = "a temporary one is made each time: name a folder with DSOCR_CACHE"
+    state = "optional" if why else "ok"
+    yield Finding("cache", state, f"{cache}; {why}" if why else str(cache), advice if why else "")
 
 
 def _gpus(settings: Settings) -> Iterator[Finding]:
@@ -122,14 +126,6 @@ def _gpus(settings: Settings) -> Iterator[Finding]:
         state: State = "missing" if not (gpu.has_kernels and fits) else "optional" if gpu.lacks else "ok"
         advice = gpu.lacks if fits or not gpu.has_kernels else "end what else runs, or give --device cpu"
         yield Finding(f"GPU {number}" if number else "GPU", state, f"{gpu}{takes}", advice)
-
-
-def _package(name: str) -> Finding:
-    try:
-        return Finding(name, "ok", version(name))
-    except PackageNotFoundError:
-        state: State = "missing" if name in _NEEDED else "optional"
-        return Finding(name, state, "not installed", _OPTIONAL.get(name, _INSTALL))
 
 
 def _checkpoint(settings: Settings) -> Finding:
@@ -166,11 +162,8 @@ def _history(settings: Settings, clear: bool) -> Iterator[Finding]:
         yield Finding("history", "missing", str(error), "give --history a path that can be read")
         return
     found, why = f"{storage.location}: runs {runs:,}", why_unwritable(Path(storage.location))
-    if why:
-        advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
-        yield Finding("history", "missing", f"{found}; {why}", advice)
-    else:
-        yield Finding("history", "ok", found)
+    advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
+    yield Finding("history", "missing", f"{found}; {why}", advice) if why else Finding("history", "ok", found)
     for item in left:
         detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
         if item.stays:

@@ -188,12 +188,8 @@ class PagesVariant(FastVariant):
         pages: int,
     ) -> None:
         super().__init__(model, page, core, towers, prefill)
-        self._pages, self._all = pages, [[v.roll(8 * n, -1) for n in range(pages)] for v in self.views]
-        self.put(0)
-
-    def put(self, place: int) -> None:
-        """Put the page at a place among the others."""
-        self.views = [torch.cat([*view[-place:], *view[:-place]] if place else view) for view in self._all]
+        self._pages = pages
+        self.views = [torch.cat([view.roll(8 * n, -1) for n in range(pages)]) for view in self.views]
 
     def fuse(self) -> None:
         by_page = zip(*(torch.chunk(x, self._pages) for x in self._pass.tokens), strict=True)
@@ -212,16 +208,6 @@ class PagesVariant(FastVariant):
         )
         for number in range(self._pages):
             self._prompt_pass.copy_out(keys, values, self.tokens, number)
-
-    def is_alike_everywhere(self) -> bool:
-        """Tell whether the page's logits are the same at every place, whoever is beside it."""
-        found = []
-        for place in range(self._pages):
-            self.put(place)
-            self.run()
-            found.append(self.outputs[Stage.PREFILL][place].clone())
-        self.put(0)
-        return all(torch.equal(each, found[0]) for each in found)
 
 
 def median_position_error(variant: Variant, oracle: Variant) -> float:
