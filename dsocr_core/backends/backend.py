@@ -62,7 +62,6 @@ class PageRead:
         return (self.prepared.picture if self.prepared else load_image(self.request.image, max_pixels)).size
 
     def say(self, text: str) -> None:
-        """Pass a piece of its text on."""
         if self.observer is not None:
             self.observer.text(text)
 
@@ -86,10 +85,7 @@ class Backend:
         self.name, self.spec, self.settings = spec.name, spec, settings
 
     def check(self, together: bool = False) -> None:
-        """Say what is wrong for every page, before anything is loaded; `together` for pages of one prompt.
-
-        Raises DsocrError.
-        """
+        """Raise DsocrError for what is wrong for every page, or for pages `together` in one prompt."""
         if together:
             if not self.reads_together:
                 raise SettingsError(f"{self.name} reads one page a prompt: leave --pages-together out")
@@ -110,13 +106,9 @@ class Backend:
         return opened
 
     def read(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None,
+        on_wait: OnWait | None = None, prepared: PreparedPage | None = None,
+    ) -> OcrResult:  # fmt: skip
         """Read one page; `prepared` is its picture, or what `prepare` gave for it.
 
         Raises DsocrError for what is wrong with it, Cancelled when `cancel` is set.

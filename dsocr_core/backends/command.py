@@ -24,7 +24,6 @@ from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """Bytes and files that a program may leave for a page."""
-_POLL_S = 0.05
 _PLACES = re.compile(r"\{(image|out)\}")
 _SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|_PASS$|^PASS$|_PWD$|_PAT$|DSN",
@@ -90,7 +89,7 @@ class CommandBackend(Backend):
                 raise DsocrError(f"{program} was stopped {words}")
 
         with contextlib.closing(child):
-            child.watch(_POLL_S, check)
+            child.watch(0.05, check)
             check()
         if child.returncode:
             said = child.last_line(300) or "it said nothing"
@@ -99,23 +98,19 @@ class CommandBackend(Backend):
 
 def template_words(template: str) -> list[str]:
     """A template's words, split as a shell does and before anything is put in. Raises DsocrError."""
-    named = f"command: '{visible(template)[:80]}'"
+    named, form = f"command: '{visible(template)[:80]}'", "my-ocr --image {image} --out {out}"
     try:
         words = shlex.split(template)
     except ValueError as error:
         raise DsocrError(f"{named} cannot be split ({error}); close the quote") from error
     for place in ("{image}", "{out}"):
         if not any(place in word for word in words[1:]):
-            form = "my-ocr --image {image} --out {out}"
             raise DsocrError(f"{named} has no {place}; give it like: {form}")
     return words
 
 
 def environment_without_secrets(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """The variables that a program is given: none that is named or written like a key or a password.
-
-    Nor those that the settings name as an endpoint's key.
-    """
+    """Variables for a program: none named or written like a secret, none that settings name as a key's."""
     given = [settings.a, settings.b, *settings.backends.values()]
     keys = {each.get("key_variable") for each in given if isinstance(each, Mapping)}
     return {

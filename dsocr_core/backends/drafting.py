@@ -22,16 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class DraftSource:
-    """Drafts of pages by one setting.
-
-    Where it has nothing for a page, or cannot read what it has, it drafts nothing: the page is read as
-    without.
-    """
+    """Drafts of pages by one setting; none where it has nothing for a page, or cannot read what it has."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.own_text = name == "lookup"
-        """Flag: the draft is what the page itself has said so far."""
+        self.name, self.own_text = name, name == "lookup"
 
     def tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
         """The tokens that the page may have; empty without a draft."""

@@ -50,7 +50,6 @@ class Form:
     model_fields: tuple[str, str] = ("data", "id")
     """Fields of the list of models and of a name in it."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of its body that not all have."""
     text_first: bool = False
     own_limit: bool = False
     """True where more tokens than its context has are refused: without the field it gives what it has."""
@@ -197,7 +196,6 @@ class Endpoint(Backend):
 
 
 def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
-    """The body without the fields that the settings have as null."""
     found = {name: value for name, value in body.items() if given.get(name, "") is not None}
     for name, value in found.items():
         if isinstance(value, dict) and isinstance(below := given.get(name), Mapping):

@@ -88,8 +88,7 @@ class Answer:
     text: str
     token_ids: list[int] | None
     finish_reason: FinishReason | None
-    finish_words: str | None
-    """The server's word for its end, where it is no reason of ours."""
+    finish_words: str | None  # the server's own word for another end
     model: str | None
     usage: dict[str, int]
 
@@ -214,7 +213,6 @@ async def _content(response: httpx.Response) -> bytes:
 
 
 def _words(content: bytes) -> str:
-    """The words of a server that does not answer."""
     try:
         data = document(content)
     except EndpointError:

@@ -24,10 +24,7 @@ from dsocr_core.settings import Settings
 
 
 class FolderBackend(Backend):
-    """The texts of a folder, given to pages by name. Thread-safe.
-
-    It tells the text and nothing else: no tokens, no inputs, no times, not how the page ended.
-    """
+    """The texts of a folder, given to pages by name, and nothing else. Thread-safe."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
@@ -80,11 +77,7 @@ def text_result(
 
 
 def read_texts(target: str) -> FolderContents:
-    """The texts in a folder, or those of a run of ours that it is.
-
-    Of a run with several backends one is named after a `#`: `data/runs/20261101-compare#vendor`. Raises
-    PredictionError.
-    """
+    """Texts of a folder, or of a run of ours: `RUN#BACKEND` where it has several. Raises PredictionError."""
     # DuckDB's neighbours are imported where a folder may be a run.
     from dsocr_core.runs.importers.own_run import is_own_run
     from dsocr_core.runs.results import readings_in

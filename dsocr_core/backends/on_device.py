@@ -66,7 +66,6 @@ class OnDevice(Backend):
 
     @property
     def lock(self) -> DeviceLock:
-        """The device's lock, which `read` holds."""
         return device_lock(self.device)
 
     def key(self, request: OcrRequest) -> str:
@@ -259,7 +258,6 @@ class PublishedBackend(OnDevice):
         return self.vendor.recognize(page.request, page.observer, page.cancel)
 
     def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
-        """FLOPs of the published modules while they read a page, as `VendorBackend.count_flops`."""
         with self.lock.hold(f"{self.kind} on {request.name}", cancel, None):
             return self.vendor.count_flops(request, cancel)
 
@@ -272,17 +270,15 @@ class PublishedBackend(OnDevice):
 
 
 def engine_backend(settings: Settings, opening: Opening | None = None) -> EngineBackend:
-    """The engine of some settings, whatever reads as A under them."""
     return EngineBackend(parse_backend(settings.engine), settings, opening)
 
 
 def published_backend(settings: Settings, opening: Opening | None = None) -> PublishedBackend:
-    """The published code under some settings, whatever reads as B under them."""
     return PublishedBackend(parse_backend(VENDOR), settings, opening)
 
 
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by all of this process while its files stay; the last two are kept."""
+    """A loaded checkpoint, shared by all of this process while its files stay: the last two."""
     return _loaded(source, checkpoint_fingerprint(source), device, dtype)
 
 

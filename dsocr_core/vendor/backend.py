@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import shutil
 import sys
 import threading
@@ -14,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from dsocr_core.base.child import ChildGone
+from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, Temporary
 from dsocr_core.models.family import ModelSpec, all_stages, family_of, read_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
@@ -31,8 +32,7 @@ from dsocr_core.reading.records import (
     result_from_jsonable,
 )
 from dsocr_core.vendor import protocol
-from dsocr_core.vendor.errors import VendorCrashed, VendorError, VendorFailed
-from dsocr_core.vendor.process import WorkerProcess
+from dsocr_core.vendor.errors import VendorError, VendorFailed
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code, require_allowed
 
 log = logging.getLogger(__name__)
@@ -73,23 +73,20 @@ class VendorBackend:
         return self._read(request, observer or Observer(), cancel)[0]
 
     def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
-        """FLOPs of the published modules by torch's counter, while they read one page, as `Result.flops`.
-
-        Raises as `recognize`.
-        """
+        """FLOPs of the published modules by torch's counter, as `Result.flops`. Raises as `recognize`."""
         return self._read(request, Observer(), cancel, count=True)[1]
 
     def _read(
         self, request: OcrRequest, observer: Observer, cancel: CancelToken | None, count: bool = False
     ) -> tuple[OcrResult, dict[str, list[int]]]:
         def progress(sent: protocol.Message) -> None:
-            if isinstance(sent, protocol.StageProgress) and sent.stage in all_stages():
+            if isinstance(sent, protocol.Text):
+                observer.text(sent.delta)
+            elif isinstance(sent, protocol.StageProgress) and sent.stage in all_stages():
                 if sent.milliseconds is None:
                     observer.stage_started(Stage(sent.stage))
                 else:
                     observer.stage_ended(Stage(sent.stage), sent.milliseconds)
-            elif isinstance(sent, protocol.Text):
-                observer.text(sent.delta)
 
         most = request.max_new_tokens
         streams = type(observer).text is not Observer.text
@@ -111,10 +108,7 @@ class VendorBackend:
         self, request: OcrRequest, on_call: Callable[[int], None], cancel: CancelToken | None = None,
         **fields_of_trace: Any,
     ) -> tuple[int, ...]:  # fmt: skip
-        """Read a page with the modules tapped; the new tokens. The other fields are those of `Trace`.
-
-        Raises Cancelled, RemoteCodeNotAllowed or another VendorError.
-        """
+        """Read a page with the modules tapped; the new tokens. Raises as `recognize`."""
 
         def progress(sent: protocol.Message) -> None:
             if isinstance(sent, protocol.TraceStep):
@@ -208,12 +202,10 @@ class VendorBackend:
         Whatever an error is, an interrupted wait included, the worker's state is unknown then: it is ended.
         """
         cancel = cancel or CancelToken()
-        while not self._turns.acquire(timeout=POLL_S):
+        while cancel.is_set() or not self._turns.acquire(timeout=POLL_S):
             if cancel.is_set():
                 raise Cancelled
         try:
-            if cancel.is_set():
-                raise Cancelled
             self.check()
             self._call(request)  # what cannot be is refused before anything is loaded
             try:
@@ -263,7 +255,7 @@ class VendorBackend:
                     raise Cancelled
                 if now >= deadline:
                     late = f"{what}: no result within {self.timeout_s:g} s; the worker was ended"
-                    raise VendorCrashed(late, worker.stderr_tail)
+                    raise VendorFailed(late, worker.stderr_tail)
                 answer = worker.hear(min(POLL_S, deadline - now))
                 if answer is None or getattr(answer, "number", 0) not in (0, number):
                     continue
@@ -277,11 +269,10 @@ class VendorBackend:
                     progress(answer)
         except ChildGone as end:
             words = f"{what}: the vendor worker {end}; run again, a new one starts"
-            raise VendorCrashed(words, worker.stderr_tail) from end
+            raise VendorFailed(words, worker.stderr_tail) from end
         except protocol.ProtocolError as error:
-            raise VendorFailed(
-                f"{what}: the worker was not understood ({error})", worker.stderr_tail
-            ) from error
+            words = f"{what}: the worker was not understood ({error})"
+            raise VendorFailed(words, worker.stderr_tail) from error
 
     def _result(self, request: OcrRequest, seen: dict[str, Any]) -> OcrResult:
         """The result in a worker's message. Raises what a value of another type raises."""
@@ -296,7 +287,6 @@ class VendorBackend:
         if problem := result.environment.get(POSTPROCESS_ERROR):
             words = "%s: the vendor's code failed after its text was there (%s); its tokens are kept"
             log.warning(words, request.name, problem)
-        # One request and one environment: those of this process.
         own = {"engine": "vendor infer", "checkpoint": str(self.checkpoint)}
         return replace(result, request=request, environment=own | result.environment | own)
 
@@ -315,3 +305,44 @@ def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
     if failure.usable:
         raise _Unharmed from error
     raise error
+
+
+class WorkerProcess(Child):
+    """A worker, which ends with its caller's pipe. Raises OSError when the interpreter cannot be run."""
+
+    def __init__(self, interpreter: str) -> None:
+        self._directory = Temporary("vendor")
+        self.files = Path(self._directory.name) / protocol.FILES
+        """Directory for the vendor's files of a page; removed with the worker."""
+        command = [interpreter, "-m", "dsocr_core.vendor.worker", self._directory.name]
+        super().__init__(command, _environment(Path(self._directory.name)), talks=True)
+
+    def tell(self, message: protocol.Message) -> None:
+        """Raises ChildGone."""
+        self.send(protocol.encode(message))
+
+    def hear(self, timeout_s: float) -> protocol.Message | None:
+        """The next message, None when none came in time. Raises ChildGone or ProtocolError."""
+        line = self.receive(timeout_s)
+        return None if line is None else protocol.decode(line)
+
+    def close(self) -> None:
+        super().close()
+        self._directory.cleanup()
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    return {
+        # Threads that spin while they wait make a page 10 to 30 times slower beside another busy process.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "MKL_DYNAMIC": "FALSE",
+        **module_environment(os.environ),
+        "PYTHONUTF8": "1",
+        "PYTHONUNBUFFERED": "1",
+        # Where transformers copies the checkpoint's code.
+        "HF_MODULES_CACHE": str(directory / "modules"),
+        # A config may name code in somebody's repository: only the allowed directory's code runs.
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }

@@ -16,11 +16,7 @@ class RemoteCodeNotAllowed(VendorError):
 
 
 class VendorFailed(VendorError):
-    """The vendor's code raised or ran out of memory, or its worker could not be started or understood."""
-
-
-class VendorCrashed(VendorError):
-    """The worker process died, or took longer than allowed and was killed."""
+    """The vendor's code raised or ran out of memory, or its worker died, was late or not understood."""
 
 
 class StoppedByCaller(BaseException):

@@ -71,7 +71,6 @@ class StageTimes:
         self._send(stage, milliseconds)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Timings of a result, in the order of the stages."""
         return [self._rows[stage] for stage in all_stages() if stage in self._rows]
 
 
@@ -121,14 +120,11 @@ class Observation:
 
     @property
     def generated(self) -> bool:
-        """Tell whether `infer` came as far as all its new tokens."""
+        """True once `infer` has all its new tokens."""
         return self._generate_ended > 0.0
 
     def result(self, model: Any, tokenizer: Any) -> dict[str, Any]:
-        """The fields of an `OcrResult` that were seen, once `infer` has ended.
-
-        Raises UnlikeInfer when it never generated.
-        """
+        """The fields of an `OcrResult`, after `infer`. Raises UnlikeInfer when it never generated."""
         self.times.add("postprocess", (time.perf_counter() - self._generate_ended) * 1e3)
         if not self.inputs:
             raise UnlikeInfer("infer returned without a call of generate")
@@ -229,7 +225,6 @@ class Observation:
             raise StoppedByCaller
 
     def _announce(self, stage: str) -> None:
-        """Say that a stage of the host has begun."""
         self.send(StageProgress(self.request.number, stage, None))
 
 

@@ -55,15 +55,11 @@ class RemoteCode:
 
 
 def remote_code(directory: Path) -> RemoteCode:
-    """Hash what would be imported or read from the directory.
-
-    Raises RemoteCodeNotAllowed for what leads out of it.
-    """
+    """Hash what would be imported or read from it. Raises RemoteCodeNotAllowed for what leads out of it."""
     directory = directory.resolve()
     found = sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED)
     if len(found) > MOST_FILES:
-        words = f"more than {MOST_FILES} Python and JSON files; that is no checkpoint"
-        raise RemoteCodeNotAllowed(f"{directory}: {words}")
+        raise RemoteCodeNotAllowed(f"{directory}: more than {MOST_FILES} code files; that is no checkpoint")
     files: dict[str, str] = {}
     for file in found:
         content = _read(file, directory)

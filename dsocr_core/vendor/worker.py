@@ -29,9 +29,6 @@ from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
 CAUSAL_FROM = (4, 53)
 """Version of transformers from which an encoder's own mask is passed over."""
-ORIENTATION_TAG = 0x0112
-SIDEWAYS = (5, 6, 7, 8)
-"""EXIF orientations that swap width and height."""
 
 
 def main() -> int:
@@ -146,7 +143,7 @@ class Worker:
         return protocol.Loaded()
 
     def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
-        """The directory with the code that was allowed, copied; transformers makes a Python module of it."""
+        """The directory with a copy of the code that was allowed, by a name that Python can import."""
         target = self._directory / "loaded" / "checkpoint"
         shutil.rmtree(target.parent, ignore_errors=True)
         target.parent.mkdir()
@@ -179,7 +176,6 @@ class Worker:
         return protocol.Result(request.number, seen, flops)
 
     def _infer(self, request: protocol.Recognize | protocol.Trace) -> None:
-        """Call the published entry."""
         arguments = {**request.arguments, "output_path": str(self._directory / protocol.FILES)}
         if self._row.published.arguments:
             arguments["max_length"] = self._model.config.max_position_embeddings
@@ -210,7 +206,6 @@ class Worker:
 
 
 def failure(number: int, error: BaseException, model: Any) -> protocol.Failure:
-    """The message of an exception. After a CUDA error the process is not to be trusted any more."""
     if isinstance(error, StoppedByCaller):
         return protocol.Failure(number, "cancelled", "cancelled", True)
     if isinstance(error, DsocrError):
@@ -223,10 +218,8 @@ def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
     """Make the error of libraries under which the code is not the published model."""
     import transformers
 
-    return VendorFailed(
-        f"{problem} (transformers {transformers.__version__}); give --vendor.interpreter an environment with "
-        f"transformers {row.published.transformers}"
-    )
+    way_out = f"give --vendor.interpreter an environment with transformers {row.published.transformers}"
+    return VendorFailed(f"{problem} (transformers {transformers.__version__}); {way_out}")
 
 
 def described(error: BaseException) -> str:
@@ -241,17 +234,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException, model: Any) -> bool:
-    """Tell whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
+    """True for no memory, and for what may be a CUDA error: the process is not to be trusted after it."""
     return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 
 def upright_size(path: str) -> tuple[int, int]:
-    """(width, height) of an image after its EXIF orientation."""
+    """(width, height) after its EXIF orientation."""
     from PIL import Image
 
     with Image.open(path) as image:
         width, height = image.size
-        return (height, width) if image.getexif().get(ORIENTATION_TAG) in SIDEWAYS else (width, height)
+        sideways = image.getexif().get(0x0112) in (5, 6, 7, 8)
+        return (height, width) if sideways else (width, height)
 
 
 if __name__ == "__main__":

@@ -146,22 +146,6 @@ def test_a_text_that_the_names_of_several_pages_lead_to_is_of_none(
     assert known or re.search("not known whether", "".join(errors.values()))
 
 
-def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
-    put(tmp_path, **{"01-letter": RAW, "02-invoice": "x", "03": "y"})
-    (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
-    backend = opened(tmp_path)
-    backend.read(OcrRequest(LETTER))
-    left = backend.left_over()
-    assert left.document() == {
-        "texts": ["02-invoice", "03"],
-        "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}],
-    }
-    assert left.lines() == [
-        "2 texts of no page that was read: 02-invoice, 03",
-        "not taken: bad.md (not UTF-8 text (byte 0))",
-    ]
-
-
 def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: Path) -> None:
     own = next(ours for ours, _ in sample_results() if ours.request.image.name == LETTER.name)
     clean = result_mmd(own.text_raw)

@@ -34,7 +34,7 @@ from dsocr_core.reading.records import (
 )
 from dsocr_core.runs.shapes import Shape
 from dsocr_core.vendor.backend import VendorBackend
-from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorCrashed, VendorError, VendorFailed
+from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorError, VendorFailed
 from tests.support.paths import ROOT
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -240,7 +240,7 @@ def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBacken
     before = backend.recognize(request(page))
     pid = pid_of(backend)
     assert pid is not None
-    with pytest.raises(VendorCrashed, match="ended by SIGKILL; the system kills so when memory runs out"):
+    with pytest.raises(VendorFailed, match="ended by SIGKILL; the system kills so when memory runs out"):
         backend.recognize(
             request(page, tokens=UNLIMITED), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
         )
@@ -260,7 +260,7 @@ def test_code_that_does_not_listen_is_ended(
     assert pid_of(backend) is None
     backend.recognize(request(page))
     monkeypatch.setattr(backend, "timeout_s", 0.3)
-    with pytest.raises(VendorCrashed, match=r"within 0\.3 s"):
+    with pytest.raises(VendorFailed, match=r"within 0\.3 s"):
         backend.recognize(request(page, "<image>\nHANG"))
     assert pid_of(backend) is None
 
@@ -363,8 +363,8 @@ def test_what_the_code_cannot_do_is_refused(
         ("echo 'Python 2.7 greets you'; cat", VendorFailed, "not understood"),
         ("""echo '{"type":"Text","number":0,"delta":"a"}'; cat""", VendorFailed, "not understood"),
         ("head -c 17000000 /dev/zero; cat", VendorFailed, "more than 16777216 bytes"),
-        ("echo no torch here >&2; exit 4", VendorCrashed, "exit code 4"),
-        ("cat > /dev/null", VendorCrashed, r"loading .*: no result within 0\.5 s; the worker was ended"),
+        ("echo no torch here >&2; exit 4", VendorFailed, "exit code 4"),
+        ("cat > /dev/null", VendorFailed, r"loading .*: no result within 0\.5 s; the worker was ended"),
         ("", VendorFailed, "python: cannot be started"),
     ],
 )

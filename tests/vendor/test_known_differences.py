@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.preprocess import prepare, tensor_sha256
-from dsocr_core.reading.markup import page_boxes, parse, parse_coordinates
+from dsocr_core.reading.markup import page_boxes, parse
 from dsocr_core.reading.postprocess import crops, result_mmd
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
@@ -112,19 +111,6 @@ def test_a_label_that_holds_another_ref_is_kept_and_said(tmp_path: Path) -> None
     assert span.malformed == "<|ref|> inside a label"
     assert result_mmd(text) == remote_module("results").to_markdown(text, [match[0]])
     assert crops([span], 999, 999) == {}, "its link has no picture, as published"
-
-
-@pytest.mark.parametrize(
-    "coordinates",
-    ["[(1, 2, 3, 4)]", "[[.5, 1., 2, 3]]", "[[1, 2, 3, 4],]", "([1, 2, 3, 4],)", "[[0x1, 2, 3, 1_0]]",
-     "[[1, 2, 3, 4]] # a title", "[[1, 2, 3, +4]]", "[[1, 2, 3, 2 + 2]]", "[[1, 2, 3, min(4, 5)]]"],
-)  # fmt: skip
-def test_coordinates_that_only_python_reads_are_kept_as_malformed(coordinates: str) -> None:
-    """Those that it would have to run are no literals."""
-    if "2 + 2" not in coordinates and "min" not in coordinates:
-        assert len(ast.literal_eval(coordinates)[0]) == 4  # what `eval` gives for literals
-    boxes, reason = parse_coordinates(coordinates)
-    assert boxes == () and reason is not None
 
 
 @pytest.mark.parametrize(
