@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dsocr_core.backends.on_device import EngineBackend
@@ -10,7 +10,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast.batch import GroupTime
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.measure.bench_report import EngineFigures, Spread
-from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 
 
@@ -19,35 +19,24 @@ def read_pass(
     requests: Sequence[OcrRequest],
     slots: int,
     cancel: CancelToken | None = None,
-    page_done: Callable[[], None] = lambda: None,
 ) -> list[OcrResult]:
     """Every page once, files opened and all, in the order they end. Raises the first error as DsocrError."""
-    results: list[OcrResult] = []
-    errors: list[str] = []
+    outcomes: list[OcrResult | DsocrError] = []
 
     def prepare(number: int) -> ReadyPage:
         request = requests[number]
         try:
             return PageToRead(request.name, request, {}, backend.prepare(request))
         except DsocrError as error:
+            outcomes.append(error)
             return PageFailed(request.name, str(error), request.image)
 
-    def on_result(_: object, outcome: OcrResult | DsocrError) -> None:
-        if isinstance(outcome, DsocrError):
-            errors.append(str(outcome))
-        else:
-            results.append(outcome)
-        page_done()
-
-    def on_other(page: PageDone | PageFailed) -> None:
-        assert isinstance(page, PageFailed)
-        errors.append(page.error)
-
     with Prefetch(prepare, range(len(requests))) as pages:
-        backend.read_many(PreparedPages(pages, on_other), on_result, slots, cancel)
-    if errors:
-        raise DsocrError(errors[0])
-    return results
+        source = PreparedPages(pages, lambda page: None)
+        backend.read_many(source, lambda _, outcome: outcomes.append(outcome), slots, cancel)
+    if error := next((each for each in outcomes if isinstance(each, DsocrError)), None):
+        raise error
+    return [each for each in outcomes if isinstance(each, OcrResult)]
 
 
 def with_batch(

@@ -51,12 +51,13 @@ def document(gated: Gated) -> dict[str, Any]:
 def headline(gated: Gated) -> str:
     """The outcome in a sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
     verdict = gated.judged.verdict
-    named = [f"{_name(row)} {_percent(row.change)}" for row in gated.judged.rows if row.verdict == verdict]
     words = outcome_words(verdict, gated.plan.neutral).upper()
-    if verdict in ("slower", "faster"):
-        words += f": {', '.join(named)}"
-    elif verdict == "inconclusive":
-        words += f": {', '.join(gated.judged.metrics(verdict))}"
+    if verdict != "within":
+        rows = [row for row in gated.judged.rows if row.verdict == verdict]
+        known = verdict != "inconclusive"
+        words += (
+            f": {', '.join(f'{_name(row)} {_percent(row.change)}' if known else row.metric for row in rows)}"
+        )
     return f"PARITY: pages differ; speed {words}" if gated.pages_equal is False else words
 
 

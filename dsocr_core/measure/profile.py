@@ -96,18 +96,18 @@ def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[
 
 def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
     """Run ncu and read its table. Raises ProfileError."""
+    said = b""
     try:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
+        said = done.stderr
+        said = read_bytes(table, TABLE_LIMIT) or said
+        measured = launches_of(find_tables(as_text(said))[0])
     except subprocess.TimeoutExpired as error:
         why = f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
         raise ProfileError(why) from error
     except OSError as error:
         way = "it comes with the CUDA toolkit; --ncu names another place"
         raise ProfileError(f"{words[0]} cannot be started ({error.strerror}): {way}") from error
-    said = done.stderr
-    try:
-        said = read_bytes(table, TABLE_LIMIT) or said
-        measured = launches_of(find_tables(as_text(said))[0])
     except InvalidFile as error:
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
