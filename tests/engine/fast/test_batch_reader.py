@@ -14,9 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.engine.base as base
-import dsocr_core.engine.fast.batch as batch_decode
 import dsocr_core.engine.fast.engine as fast_engine
-import dsocr_core.engine.page as page
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
@@ -394,68 +392,51 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
 # --- a fault of one page --------------------------------------------------------------------------
 
 FAULTS: dict[str, type[Exception]] = {
-    "open": MemoryError, "preprocess": AssertionError, "prefill": StopIteration, "step": RuntimeError,
-    "arrive": RecursionError, "post-processing": KeyError,
+    "prepare": AssertionError, "prefill": StopIteration, "step": RuntimeError, "result": KeyError,
 }  # fmt: skip
 """Where a page may break, and with what."""
-ALONE = [place for place in FAULTS if place != "arrive"]
-"""Where a page may break that is read by itself."""
 
 
 def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
     """A fault that nobody foresaw, wherever the page of that name is at that place."""
+    reading: list[str] = []
+    taken: dict[int, tuple[str, Any]] = {}
 
-    def faulty(owner: object, attribute: str, concerns: Callable[..., bool]) -> None:
+    def wrap(owner: object, attribute: str, before: Callable[..., object]) -> None:
         real = getattr(owner, attribute)
 
         def call(*arguments: Any, **more: Any) -> Any:
-            if concerns(*arguments):
-                raise FAULTS.get(place, RuntimeError)(f"a fault at {place}")
-            return real(*arguments, **more)
+            if before(*arguments) is True:
+                raise FAULTS[place](f"a fault at {place}")
+            found = real(*arguments, **more)
+            if attribute == "take_in":
+                taken[id(found[1])] = arguments[1].name, found[1]
+            return found
 
         patch.setattr(owner, attribute, call)
 
-    reading: list[str] = []
-    taken: dict[int, tuple[str, Any]] = {}
-    take_in = Engine.take_in
-
-    def taken_in(engine: Engine, request: OcrRequest, *others: Any) -> Any:
-        reading.append(request.name)
-        page, pixels = take_in(engine, request, *others)
-        taken[id(pixels)] = request.name, pixels
-        return page, pixels
-
-    patch.setattr(Engine, "take_in", taken_in)
-    match place:
-        case "open":
-            for opener in (page, base):  # ahead of its turn, and in it
-                faulty(opener, "load_image", lambda path, *_: path.name == name)
-        case "preprocess":
-            faulty(Engine, "prepare", lambda _, request, *__: request.name == name)
-            faulty(base, "views_of", lambda *_: reading[-1] == name)
-        case "prefill":
-            faulty(Engine, "prefill", lambda *_: reading[-1] == name)
-        case "step":
-            inside = lambda decoder: [one.key.page.request.name for one in decoder._running.values()]  # noqa: E731
-            faulty(Slots, "_queue", lambda decoder: name in inside(decoder))
-            for step in (TokenStep, Sequence):  # those of a page by itself, on a CPU and elsewhere
-                faulty(step, "forward", lambda *_: reading[-1] == name)
-        case "arrive":
-            faulty(batch_decode._Ended, "decoded", lambda ended: ended.running.key.page.request.name == name)
-        case _:
-            faulty(Engine, "result", lambda _, page, *__: page.request.name == name)
-    prefill = Engine.prefill
-
-    def prefilled(engine: Engine, prompt: Any, pixels: Any, *others: Any) -> Any:
-        reading.append(taken[id(pixels)][0])  # pages are taken in before others are prefilled
-        return prefill(engine, prompt, pixels, *others)
-
-    patch.setattr(Engine, "prefill", prefilled)
+    wrap(Engine, "take_in", lambda _, request, *__: reading.append(request.name))
+    # Pages are taken in before others are prefilled.
+    wrap(Engine, "prefill", lambda _, __, pixels, *___: reading.append(taken[id(pixels)][0]))
+    if place == "prepare":
+        wrap(Engine, "prepare", lambda _, request, *__: request.name == name)
+        wrap(base, "views_of", lambda *_: reading[-1] == name)
+    elif place == "prefill":
+        wrap(Engine, "_prefill", lambda *_: reading[-1] == name)
+    elif place == "step":
+        wrap(Slots, "_queue", lambda slots: name in [_name(each) for each in slots._running.values()])
+        for step in (TokenStep, Sequence):  # those of a page by itself, on a CPU and elsewhere
+            wrap(step, "forward", lambda *_: reading[-1] == name)
+    else:
+        wrap(Engine, "result", lambda _, page, *__: page.request.name == name)
 
 
-@pytest.mark.parametrize(
-    ("place", "batch"), [*((place, 6) for place in FAULTS), *((place, 1) for place in ALONE)]
-)
+def _name(running: Any) -> str:
+    return str(running.key.page.request.name)
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+@pytest.mark.parametrize("place", FAULTS)
 def test_a_fault_of_one_page_in_a_run_costs_no_other_page(
     run: Run, pages: list[Path], one_by_one: Lines, place: str, batch: int
 ) -> None:

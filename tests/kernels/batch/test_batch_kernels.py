@@ -105,36 +105,6 @@ def test_attention_rows_matches_its_reference_and_reads_nothing_unwritten(
 
 
 @DTYPES
-def test_each_slot_has_a_ring_behind_its_own_prompt(dtype: torch.dtype, device: torch.device) -> None:
-    """By hand, rings of 4 behind prompts of 3, 5, 1 and 3 tokens, two of them turned; one slot finished."""
-    at = state_rows(device, (7, 99, 0, 0, 3), (6, 99, 0, 0, 5), (12, 99, 0, 0, 1), (8, 99, 1, 0, 3))
-    slots, held = (3, 6, 4), (7, 7, 5)
-    new, heads, dim, capacity = Random(6, dtype, device), 2, 12, 9
-    qkv, cos, sin = new.normal(4, 3 * heads * dim), new.normal(13, dim), new.normal(13, dim)
-    cache = [new.normal(4, heads, capacity, dim) for _ in "kv"]
-    turned = qkv.view(4, 3, heads, dim)
-    for rotary, attend in ((rotary_rows, attend_rows), (rotary_rows_reference, attend_rows_reference)):
-        q, keys, values = new.poison(4, heads, dim), *(half.clone() for half in cache)
-        rotary(qkv, cos, sin, at, q, keys, values, AT, ring=4)
-        changed = (values != cache[1]).any(dim=-1).any(dim=1).nonzero().tolist()
-        assert changed == [[number, slot] for number, slot in enumerate(slots)]
-        partial = new.poison(4, 2, heads, dim, dtype=torch.float32)
-        log_sums, mixed = new.poison(4, 2, heads, dtype=torch.float32), new.poison(4, heads * dim)
-        attend(q, keys, values, at, partial, log_sums, AT, ring=4)
-        join_rows(partial, log_sums, mixed, AT)
-        for number, (slot, count, position) in enumerate(zip(slots, held, (7, 6, 12), strict=True)):
-            first, second = turned[number, 1].float().chunk(2, dim=-1)
-            key = turned[number, 1].float() * cos[position] + torch.cat([-second, first], -1) * sin[position]
-            assert_close(keys[number, :, slot], key.to(dtype))
-            assert_close(values[number, :, slot], turned[number, 2])
-            scores = torch.einsum("hd,hpd->hp", q[number].float(), keys[number, :, :count].float())
-            weights = (scores / dim**0.5).softmax(-1)
-            wanted = torch.einsum("hp,hpd->hd", weights, values[number, :, :count].float())
-            assert_close(mixed[number], wanted.to(dtype).flatten())
-        assert not mixed[3].any()
-
-
-@DTYPES
 @pytest.mark.parametrize(("experts", "chosen", "inner"), [(4, 2, 48), (64, 6, 20), (5, 3, 7)])
 def test_router_and_gated_rows_match_their_references(
     experts: int, chosen: int, inner: int, dtype: torch.dtype, device: torch.device

@@ -26,7 +26,7 @@ from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference
 from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE
+from dsocr_core.kernels.state import DONE, POSITION, SIZE
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import Random, state_rows
@@ -110,49 +110,6 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
     attend_rows_reference(q, keys, values, at, wanted, log_sums, scales=scales)
     if splits == 1:
         torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], **within(dtype))
-
-
-@KINDS
-def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
-    splits: int, dtype: torch.dtype, narrow: bool, device: torch.device
-) -> None:
-    """A prompt of 30 and a ring of 21 that is not full, turns within the rows, and has turned twice.
-
-    Alone a row has a ring with nothing to spare, filled position by position up to its own.
-    """
-    new, (prompt, window, spare), heads, dim = Random(splits, dtype, device), (30, 21, ROWS - 1), 2, 24
-    positions = (38, prompt + window - 2, prompt + 2 * window + 5)
-    slots, rings = len(positions), (window, window + spare)
-    at = state_rows(device, *[(p, 999, 0, 0, prompt) for p in positions])
-    assert (at[:, PROMPT] == prompt).all()
-    q = new.normal(ROWS * slots, heads, dim)
-    history = [new.normal(slots, heads, max(positions) + ROWS, dim) for _ in range(2)]
-
-    def filled(ring: int, ahead: int) -> tuple[Tensor, Tensor, Scales]:
-        cache = [new.poison(slots, heads, prompt + ring, dim) for _ in history]
-        for slot, position in enumerate(positions):
-            for p in range(position + ahead + 1):
-                for half, every in zip(cache, history, strict=True):
-                    half[slot, :, p if p < prompt else prompt + (p - prompt) % ring] = every[slot, :, p]
-        return cached(narrow, *cache)
-
-    partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
-    log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
-    keys, values, scales = filled(rings[1], ROWS - 1)
-    more = {"scales": scales, "ring": window, "spare": spare}
-    attend_rows(q, keys, values, at, partial, log_sums, AT, 1, **more)
-    wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
-    attend_rows_reference(q, keys, values, at, wanted, log_sums.clone(), **more)
-    for r in range(ROWS):
-        rows = slice(r * slots, (r + 1) * slots)
-        alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
-        sums = new.poison(slots, splits, heads, dtype=torch.float32)
-        keys, values, _ = filled(window, r)
-        more = {"scales": scales, "ring": window}
-        attend_rows(q[rows], keys, values, ahead(at, r), alone, sums, AT, 1, **more)
-        assert torch.equal(partial[rows], alone) and torch.equal(log_sums[rows], sums)
-        if splits == 1:
-            torch.testing.assert_close(wanted[rows], alone, **within(dtype))
 
 
 @pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])

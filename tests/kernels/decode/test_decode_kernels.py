@@ -84,39 +84,6 @@ def test_split_attention_matches_its_reference_and_reads_nothing_unwritten(
 
 
 @DTYPES
-@pytest.mark.parametrize("splits", [1, 3])
-def test_a_ring_takes_its_slots_in_turn(splits: int, dtype: torch.dtype, device: torch.device) -> None:
-    """By hand: a prompt of 3 and a ring of 4; the token at position 7 comes to the slot of that at 3."""
-    new, width, heads, dim = Random(15, dtype, device), 24, 2, 12
-    x, gain = new.normal(width), new.normal(width)
-    weights = [new.matrix(heads * dim, width) for _ in range(3)]
-    cos, sin = new.normal(12, dim), new.normal(12, dim)
-    keys, values = (new.poison(heads, 7, dim) for _ in "kv")
-    keys[:, :3], values[:, :3] = new.normal(heads, 3, dim), new.normal(heads, 3, dim)
-    q, output = new.normal(heads, dim), new.matrix(width, heads * dim)
-    for position, slot in enumerate((3, 4, 5, 6, 3, 4, 5, 6, 3), 3):
-        x, state = new.normal(width), new.state(position, first_new=3)
-        others = torch.arange(7, device=device) != slot
-        before = keys[:, others].clone()
-        qkv_rotary(x, gain, *weights, cos, sin, state, q, keys, values, EPS, Launch(4), 4)
-        expected = qkv_rotary_reference(x, gain, *weights, cos, sin, state, EPS)
-        for actual, wanted in zip((q, keys[:, slot], values[:, slot]), expected, strict=True):
-            assert_close(actual, wanted)
-        torch.testing.assert_close(keys[:, others], before, rtol=0, atol=0, equal_nan=True)
-
-        partial, log_sums = (Random(4, torch.float32, device).poison(splits, heads, *s) for s in ((dim,), ()))
-        split_attention(q, keys, values, state, partial, log_sums, 1, Launch(2), 4)
-        held = min(position + 1, 7)
-        scores = torch.einsum("hd,hpd->hp", q.float(), keys[:, :held].float()) / dim**0.5
-        mixed = torch.einsum("hp,hpd->hd", scores.softmax(-1), values[:, :held].float())
-        torch.testing.assert_close(join_parts_reference(partial, log_sums), mixed, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(split_attention_reference(q, keys, values, state, 4), mixed)
-        added = attention_output_reference(mixed[None], torch.zeros(1, heads, device=device), output, x)
-        attention_output(partial, log_sums, output, x, state, 2, Launch(8), 4)
-        assert_close(x, added)
-
-
-@DTYPES
 @pytest.mark.parametrize(("width", "heads", "dim"), [(64, 4, 16), (320, 5, 64), (60, 5, 12)])
 @pytest.mark.parametrize(("position", "filled"), [(0, 1), (1, 1), (16, 1), (17, 2), (40, 3), (900, 3)])
 def test_attention_output_matches_its_reference(

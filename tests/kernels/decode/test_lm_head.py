@@ -28,7 +28,6 @@ from tests.support.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
 ROWS = Launch(32, programs=2)
-TOKEN_BEYOND = 2**31 - 1
 
 
 def bounds(
