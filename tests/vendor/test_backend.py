@@ -298,6 +298,15 @@ def test_who_waits_for_the_worker_may_give_up(backend: VendorBackend, page: Path
     assert len(refused) == 2
 
 
+def test_an_interrupted_wait_ends_the_worker(backend: VendorBackend, page: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backend.recognize(request(page), Watcher(Stage.DECODE, interrupt))
+    assert pid_of(backend) is None
+
+
 # --- permission ------------------------------------------------------------------------------------
 
 
