@@ -10,7 +10,7 @@ from typing import Any
 
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult, PageFile, Side, TopTwo
-from tests.support.results import make_result
+from tests.support.results import make_result, markup
 
 Block = tuple[str, tuple[float, ...], str]
 
@@ -72,9 +72,7 @@ def _changed(rng: random.Random, blocks: list[Block]) -> list[Block]:
 
 
 def _side(rng: random.Random, backend: str, blocks: list[Block], image: Path) -> OcrResult:
-    text = rng.choice(("", "", "said before the first block\n")) + "\n\n".join(
-        f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>\n{text}" for label, box, text in blocks
-    )
+    text = rng.choice(("", "", "said before the first block\n")) + markup(blocks)
     inputs: dict[str, Any] = {"tiles_sha256": "cc"} if rng.random() < 0.1 else {}
     size = (800, 1000) if rng.random() < 0.04 else (1000, 800)
     result = of_file(make_result(text, backend, image, image_size=size, **inputs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -18,13 +19,13 @@ from dsocr_core.reading.records import (
     SIDES,
     BackendName,
     CancelToken,
-    ModelInputs,
     Observer,
     OcrRequest,
     OcrResult,
     Side,
     StageTiming,
 )
+from tests.support.results import make_result, markup
 
 STAGE_MS = {
     "eager": {
@@ -89,9 +90,7 @@ def markup_of(blocks: Sequence[Block], size: tuple[int, int]) -> str:
     def scaled(corners: tuple[int, int, int, int]) -> list[int]:
         return [round(value * 999 / size[axis % 2]) for axis, value in enumerate(corners)]
 
-    return "\n\n".join(
-        f"<|ref|>{label}<|/ref|><|det|>[{scaled(corners)}]<|/det|>\n{text}" for label, corners, text in blocks
-    )
+    return markup([(label, scaled(corners), text) for label, corners, text in blocks])
 
 
 def result_of(
@@ -99,23 +98,13 @@ def result_of(
 ) -> OcrResult:
     text = markup_of(blocks, size)
     words = text.split(" ")
-    return OcrResult(
-        backend=backend,
-        request=request,
-        image_size=size,
-        text_raw=text,
-        token_ids=tuple(zlib.crc32(word.encode()) % 30_000 for word in words),
-        token_texts=tuple(f"{word} " for word in words),
-        finish_reason="eos",
-        inputs=ModelInputs(
-            prompt_ids=tuple(range(114)), image_mask=((1, 111),), grid=(1, 1), global_shape=(1, 3, 640, 640),
-            global_sha256="5f3a" * 16, tiles_shape=(1, 3, 640, 640), tiles_sha256="00aa" * 16,
-            no_repeat_ngram_size=20, max_new_tokens=8192,
-            attention="eager" if backend == "vendor" else "sdpa",
-            dtype="float32", rotary_dtype="float32",
-        ),
+    ids = tuple(zlib.crc32(word.encode()) % 30_000 for word in words)
+    inputs = {"prompt_ids": tuple(range(114)), "image_mask": ((1, 111),)}
+    attention = "eager" if backend == "vendor" else "sdpa"
+    made = make_result(text, backend, image_size=size, token_ids=ids, attention=attention, **inputs)
+    return replace(
+        made, request=request, token_texts=tuple(f"{word} " for word in words), environment={"device": "cpu"},
         timings=tuple(StageTiming(stage, ms) for stage, ms in STAGE_MS[backend].items()),
-        environment={"device": "cpu"},
     )  # fmt: skip
 
 

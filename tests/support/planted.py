@@ -20,6 +20,7 @@ from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS
 from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
+from tests.support.results import markup
 
 RUN_ID = "planted-run"
 PAGES, PLANTED = 500, 50
@@ -115,8 +116,7 @@ def changed(result: OcrResult, change: Change, chance: random.Random) -> OcrResu
     blocks = [(span.label, tuple(map(int, span.boxes[0])), span.text.strip("\n")) for span in result.blocks]
     blocks[-1] = (*blocks[-1][:2], blocks[-1][2].removesuffix(END_MARKER))
     change(blocks, chance)
-    parts = (f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>\n{text}" for label, box, text in blocks)
-    text = "\n\n".join(parts) + (END_MARKER if ended else "")
+    text = markup(blocks) + (END_MARKER if ended else "")
     return in_tokens(replace(result, text_raw=text, finish_reason="eos" if ended else "length"))
 
 

@@ -13,6 +13,7 @@ from dsocr_core.review.page import PageReview, page_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import PageResults, parity_row
+from tests.support import results
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]
@@ -28,9 +29,7 @@ SETTINGS = {"prompt": "markdown", "infer": {"max_new_tokens": 8192, "no_repeat_n
 
 
 def markup(blocks: Sequence[Block] = BLOCKS) -> str:
-    return "\n\n".join(
-        f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>\n{text}" for label, box, text in blocks
-    )
+    return results.markup(blocks)
 
 
 def changed(number: int, **changes: Any) -> tuple[Block, ...]:

@@ -15,7 +15,7 @@ from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reading
 from dsocr_core.trace.why.run import fact_lines
 from dsocr_core.trace.why.search import Budget, Finding, Search
-from tests.support.model_inputs import INPUTS
+from tests.support.results import INPUTS
 
 A = Attempt(OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR."), "float32")
 BY_NAME = {each.name: each for each in FIRST.hypotheses}
