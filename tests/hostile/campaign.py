@@ -30,7 +30,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -179,7 +179,7 @@ def main() -> int:
     seconds = options.minutes * 60 * lanes / len(names)
     with ThreadPoolExecutor(lanes) as pool:
         tallies = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
-    print(json.dumps([asdict(tally) for tally in tallies], indent=1))
+    print(json.dumps([vars(tally) for tally in tallies], indent=1))
     return 1 if any(tally.findings for tally in tallies) else 0
 
 

@@ -176,7 +176,6 @@ class _Import:
         read = next((read for is_run, read in FOLDERS if is_run(directory)), None)
         if read is None or directory in self._of_runs:
             return False
-        self._of_runs.add(directory)
         files = self._read(read, directory)
         for file in files.seen:
             self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(directory))}

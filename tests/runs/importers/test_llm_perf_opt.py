@@ -340,7 +340,7 @@ def cost(flops: float, tensor: float) -> dict[str, float]:
 
 ONE = cost(2.496869662208002, 2.495322771456002)
 COSTS = {"prefill_eager": ONE, "prefill_flash": ONE,
-         "prefill_vendor": {"flops_tflops": 2.49725842176, "kv_gb": 0.125}}  # fmt: skip
+         "prefill_vendor": {"flops_tflops": 2.49725842176, "kv_gb": 0.125, "io_tb": 0.1}}  # fmt: skip
 
 
 def point(**other: Any) -> dict[str, Any]:

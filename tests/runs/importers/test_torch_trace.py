@@ -25,10 +25,11 @@ def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments:
 EVENTS = [
     {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
     event("user_annotation", "prefill", 0, 1000),
-    event("user_annotation", "sam", 100, 300),
+    event("user_annotation", "sam", 0, 300),
     event("user_annotation", "decode", 0, 5000, tid=2),
     event("user_annotation", "decode", 6000, 1000, tid=2),
     event("cuda_runtime", "cudaLaunchKernel", 200, 5, correlation=1),
+    event("cuda_driver", "cuLaunchKernel", 201, 2, correlation=1),
     event("cuda_runtime", "cudaLaunchKernel", 500, 5, correlation=2),
     event("cuda_runtime", "cudaLaunchKernel", 500, 5, tid=2, correlation=3),
     event("cuda_driver", "cuLaunchKernelEx", 6100, 5, tid=2, correlation=4),
