@@ -31,7 +31,7 @@ def _draw(history: History) -> None:
         asked = {"trashed": value("view") == "Trash", **_sidebar(history)}
     STATE.settle("runs", set(history.run_ids()))
     runs, sql = resources.held("runs", history.state, repr(asked), lambda: history.query("runs", **asked))
-    every = history.runs(trashed=None)
+    every = resources.held("all runs", history.state, None, lambda: history.runs(trashed=None))
     trashed = every["trashed"].astype(bool)
     masks = {
         "Busy machine": every["contended"].astype(bool) & ~trashed,
