@@ -89,21 +89,17 @@ def test_pages_of_one_prompt_have_a_picture_each_and_crops_under_their_names(tmp
     ]  # fmt: skip
 
 
-def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
+def test_lines_are_those_of_the_run_alone(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"12345")
     export = Export(tmp_path, "fast")
-    export.write_lines(
-        [
-            {**prediction(make_result("second", "fast", image=image), None), "run": "two"},
-            {**prediction(make_result("ours", "eager", image=image), None), "run": "two"},
-            {**failure("vendor", "gone.png", None, "no such file"), "run": "two"},
-        ]
-    )
+    ours = [prediction(make_result(name, name, image=image), None) for name in ("fast", "eager")]
+    export.write_lines(ours[:1])
+    export.write_lines([*ours, failure("vendor", "gone.png", None, "no such file")])
     (line,) = lines(tmp_path)
-    assert (line["text_raw"], line["run"], line["bytes"]) == ("second", "two", 5)
+    assert (line["text_raw"], line["bytes"]) == ("fast", 5)
     assert line["sha256"] == hashlib.sha256(b"12345").hexdigest()
-    assert [row["text_raw"] for row in lines(tmp_path / "backends" / "eager")] == ["ours"]
+    assert [row["text_raw"] for row in lines(tmp_path / "backends" / "eager")] == ["eager"]
     (line,) = lines(tmp_path / "vendor")
     assert (line["source"], line["error"]) == ("gone.png", "no such file")
     assert [name for name in files(tmp_path) if ".part" in name] == []

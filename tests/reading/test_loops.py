@@ -14,7 +14,7 @@ from dsocr_core.reading.loops import find_loop
     ("unit", "count", "found"),
     [
         ("the same line again\n", 4, True),
-        ("the same line again\n", 3, False),  # twice and once more may be a form
+        ("the same line again, as long as a line is\n", 3, False),  # twice and once more may be a form
         ("no. ", 30, True),
         ("ab", 17, False),  # below 36 characters
         ("ab", 18, True),

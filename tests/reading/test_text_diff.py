@@ -86,6 +86,7 @@ def test_changes_with_digits_come_first_and_are_named() -> None:
     (reason,) = compare_results(make_result("pays 21-30"), make_result("pays 21:30")).reasons
     assert reason == "text differs: 21-30 -> 21:30"
     assert Change("", "").words == "(nothing) -> (nothing)"
+    assert [change.words for change in text_changes("in May", "in may")] == ["May -> may"]
 
 
 def test_another_table_is_named() -> None:
