@@ -131,19 +131,6 @@ def test_a_question_may_be_explained(
     assert "nothing" in said and "\n" not in said
 
 
-def test_an_answer_is_of_the_history_as_it_is_now(tmp_path: Path) -> None:
-    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
-    count = "SELECT (SELECT count(*) FROM images) + 10 * (SELECT count(*) FROM stage_timings) AS n"
-    with History(tmp_path) as history:
-        assert history.sql(count)["n"].tolist() == [11]
-        write_run(tmp_path, "b", [timing("p", "sam", 1.0), timing("p", "clip", 1.0)])
-        history.refresh()
-        assert history.sql(count)["n"].tolist() == [32]
-        history.tag("b", "new")
-        assert history.sql("SELECT tags FROM marks")["tags"].map(list).tolist() == [["new"]]
-    assert not list(tmp_path.rglob("*.duckdb"))
-
-
 @pytest.mark.parametrize(
     "statement",
     [
