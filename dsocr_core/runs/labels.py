@@ -78,7 +78,7 @@ def pages_together(engine: str | None) -> int:
 
 
 def condition(run: Run) -> str:
-    """Conditions under which alone a run's times may be compared, as far as they are recorded: CONDITION."""
+    """Conditions under which alone a run's times may be compared, as far as they are recorded."""
     return ", ".join(_conditions(run)) or "unknown conditions"
 
 

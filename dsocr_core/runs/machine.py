@@ -81,12 +81,19 @@ def others_share(begin: CpuTime | None, end: CpuTime | None) -> float | None:
     return min(1.0, max(0.0, others / (end.at - begin.at) / (os.cpu_count() or 1)))
 
 
-class _GpuWatch:
-    """The first GPU's driver, clocks, power and temperature, from its making to `facts`."""
+class MachineWatch:
+    """Looks at the machine while a run is made: from its making to `facts`, at the GPU from `look` on."""
 
     def __init__(self) -> None:
+        self._begin = cpu_time()
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._process: subprocess.Popen[str] | None = None
+        self._reading: threading.Thread | None = None
+
+    def look(self) -> None:
+        """Look at the first GPU from now on. To be called when pages are read, as often as one likes."""
+        if self._reading is not None:
+            return
         fields = ",".join(("driver_version", "utilization.gpu", *_GPU_FIELDS))
         ask = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
         with suppress(OSError):  # it ends with its reader: a pipe that nobody has kills who writes to it
@@ -94,15 +101,25 @@ class _GpuWatch:
                 [*ask, "--loop-ms=1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True, errors="replace",
             )  # fmt: skip
-            self._reading = threading.Thread(target=_read, args=(self._process, self._lines), daemon=True)
-            self._reading.start()
             weakref.finalize(self, self._process.kill)
+        self._reading = threading.Thread(target=_read, args=(self._process, self._lines), daemon=True)
+        self._reading.start()
 
-    def facts(self) -> dict[str, Any]:
-        """End the watch: medians of the moments at which the GPU was busy; empty where nothing is known."""
-        if self._process is not None:
+    def facts(self) -> Mapping[str, Any]:
+        """End the watch: what a record's environment says of the machine."""
+        facts: dict[str, Any] = {"cores": os.cpu_count()}
+        if hasattr(os, "getloadavg"):
+            facts["load_1m"] = round(os.getloadavg()[0], 2)
+        others = others_share(self._begin, cpu_time())
+        if others is not None:
+            facts |= {"others_cpu_share": round(others, 3), "contended": others > CONTENDED}
+        if self._process is not None and self._reading is not None:
             self._process.kill()
             self._reading.join()
+        return facts | self._of_gpu()
+
+    def _of_gpu(self) -> dict[str, Any]:
+        """Medians of the moments at which the GPU was busy; empty where nothing is known."""
         rows = [[cell.strip() for cell in line.split(",")] for line in self._lines]
         busy = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS) and _number(row[1]) >= _BUSY_PERCENT]
         facts: dict[str, Any] = {"driver": busy[0][0]} if busy else {}
@@ -112,12 +129,12 @@ class _GpuWatch:
         return facts
 
 
-def _read(process: subprocess.Popen[str], lines: deque[str]) -> None:
+def _read(process: subprocess.Popen[str] | None, lines: deque[str]) -> None:
     """Collect the lines of a process until it ends."""
-    assert process.stdout is not None
-    with process.stdout as stream:
-        lines.extend(stream)
-    process.wait()
+    if process is not None and process.stdout is not None:
+        with process.stdout as stream:
+            lines.extend(stream)
+        process.wait()
 
 
 def _number(cell: str) -> float:
@@ -126,25 +143,3 @@ def _number(cell: str) -> float:
         return float(cell)
     except ValueError:
         return -1.0
-
-
-class MachineWatch:
-    """Looks at the machine while a run is made: from its making to `facts`, at the GPU from `look` on."""
-
-    def __init__(self) -> None:
-        self._begin = cpu_time()
-        self._gpu: _GpuWatch | None = None
-
-    def look(self) -> None:
-        """Look at the GPU from now on. To be called when pages are read, as often as one likes."""
-        self._gpu = self._gpu or _GpuWatch()
-
-    def facts(self) -> Mapping[str, Any]:
-        """Take what a record's environment says of the machine."""
-        facts: dict[str, Any] = {"cores": os.cpu_count()}
-        if hasattr(os, "getloadavg"):
-            facts["load_1m"] = round(os.getloadavg()[0], 2)
-        others = others_share(self._begin, cpu_time())
-        if others is not None:
-            facts |= {"others_cpu_share": round(others, 3), "contended": others > CONTENDED}
-        return facts | (self._gpu.facts() if self._gpu else {})

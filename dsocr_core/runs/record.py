@@ -431,8 +431,8 @@ class Recording:
         """Write the run: only now all results are there, what they agree on, and how busy the machine was."""
         made, first = self._described(self.run.facts()), self.record
         environment = made.environment | {"machine": dict(self._machine.facts())}
-        own = {"id": first.id, "created": first.created, "notes": self.notes, "environment": environment}
-        self.run.finish(replace(made, **own), self._count)
+        made = replace(made, id=first.id, created=first.created, notes=self.notes, environment=environment)
+        self.run.finish(made, self._count)
         if self._out is not None and self._save:
             from dsocr_core.runs.storage import Storage
 

@@ -40,7 +40,8 @@ def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.Mon
     watch = MachineWatch()
     watch.look()
     watch.look()
-    watch._gpu._reading.join()
+    assert watch._reading is not None
+    watch._reading.join()
     facts = watch.facts()
     assert {name: facts[name] for name in facts if name.startswith(("gpu", "driver"))} == {
         "driver": "580.159.04", "gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 685.1,
