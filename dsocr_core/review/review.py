@@ -61,7 +61,11 @@ class Review:
         self._pages = {page.name: page for page in self.pages}
         self.detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
         """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
-        self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
+        self.picture: Callable[..., PagePicture | None] = functools.lru_cache(_CACHED)(self._picture)
+        """A page's picture: its source file where that is still the recorded one, else the run's own.
+
+        `sheet` numbers the pages of one prompt. None where there is neither. Hashes the file, reads no more.
+        """
 
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""
@@ -78,14 +82,6 @@ class Review:
             self.history.annotate(self.a.record.id, _CAUSE, rows)
         pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
         return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
-
-    def picture(self, name: str, sheet: int = 0) -> PagePicture | None:
-        """The page's picture: its source file where that is still the recorded one, else the run's artifact.
-
-        `sheet` numbers the pages of one prompt. None when there is neither. Hashes the file, reads nothing
-        else.
-        """
-        return self._cached_picture(name, sheet)
 
     def stages(self) -> pd.DataFrame:
         """`runs.speed.compare_speed` of both sides, the row "total" last.
@@ -115,7 +111,7 @@ class Review:
     def _stages(self) -> pd.DataFrame:
         return compare_speed(self.history, self.a.run, self.b.run)
 
-    def _picture(self, name: str, sheet: int) -> PagePicture | None:
+    def _picture(self, name: str, sheet: int = 0) -> PagePicture | None:
         return find_picture(self.history, self.page(name), (self.a.run, self.b.run), sheet)
 
 
