@@ -27,11 +27,6 @@ def junit_report(review: Review) -> str:
     suite.set("tests", str(len(suite)))
     for count, name in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(len(suite.findall(f"testcase/{name}"))))
-    return junit_document(suite)
-
-
-def junit_document(suite: Element) -> str:
-    """Write a report of one suite."""
     root = Element("testsuites")
     root.append(suite)
     indent(root)
