@@ -154,22 +154,6 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
     return _with(replace(device, name=name, source=source), peak, peak, bandwidth)
 
 
-def with_own_peaks(
-    card: Hardware | None, bfloat16: float | None, float32: float | None, bandwidth: float | None
-) -> Hardware | None:
-    """A card with a report's own peaks in FLOP/s and bytes/s; without a card those, if they make a roof."""
-    own = [
-        each / scale if each else None
-        for each, scale in ((bfloat16, 1e12), (float32, 1e12), (bandwidth, 1e9))
-    ]
-    if card is not None:
-        named = replace(card, name=f"{card.name}, peaks of the report")
-        return _with(named, *own) if any(own) else card
-    if not own[2] or not any(own[:2]):
-        return None
-    return Hardware("the card, by the report's own peaks", own[0], own[1], own[2], "the report")
-
-
 def _with(
     device: Hardware, bfloat16: float | None, float32: float | None, bandwidth: float | None
 ) -> Hardware:

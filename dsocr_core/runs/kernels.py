@@ -86,12 +86,6 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
                   "SM Frequency"),
     "cycles": ("", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "Elapsed Cycles"),
     "invocations": ("", "Invocations"),
-    "dram_frequency": ("Hz", "dram__cycles_elapsed.avg.per_second", "DRAM Frequency"),
-    "dram_peak": ("B/cycle", "dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"),
-    "ffma_peak": ("", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"),
-    "ffma_twice_peak": ("", "Theoretical Predicated-On FFMA Operations"),
-    "tensor_peak": ("", "sm__ops_path_tensor_src_bf16_dst_fp32.sum.peak_sustained",
-                    "sm__ops_path_tensor_src_fp16_dst_fp32.sum.peak_sustained"),
     "tensor_pipe": ("%", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
 }  # fmt: skip
 """Each figure: its unit here, and the names that it has on pages and in versions of Nsight Compute."""

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
-from dsocr_core.models.family import inside_prefill
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import VISION, WHOLE, in_order, pages_together
+from dsocr_core.runs.labels import WHOLE, in_order, pages_together
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.statistics import COPY, ERROR, NEUTRAL_BAND, SURE, TOTAL, Ratio, compare_runs
 
@@ -138,18 +137,6 @@ def compare_processes(
 
 
 # --- in words and tables --------------------------------------------------------------------------
-
-
-def whole_pages(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Whole pages from the query `coverage`, in its form, the largest change first.
-
-    Only pages whose stages were all timed on both sides: a sum that lacks one is no faster.
-    """
-    parts = coverage[~coverage["stage"].isin([VISION, *inside_prefill()])]
-    whole = parts.groupby("page", as_index=False)[["a_ms", "b_ms"]].sum()
-    whole = whole[~whole["page"].isin(parts.loc[parts["outcome"] != "compared", "page"])]
-    change = (whole["b_ms"] / whole["a_ms"] - 1).abs().sort_values(ascending=False, kind="stable")
-    return whole.loc[change.index].assign(stage=WHOLE)
 
 
 def comparison(found: pd.DataFrame, summary: pd.DataFrame, a: RunSide, b: RunSide) -> pd.DataFrame:

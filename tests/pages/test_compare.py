@@ -183,7 +183,7 @@ def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
         next(button for button in test.button if button.label == "Run its code").click().run()
         allowed.add(remote_code(foreign).permission)
         assert test.session_state["trusted"] == allowed
-    assert [line.split()[-2:] for line in listed] == [["gone", "a.py"], ["changed", "b.py"], ["new", "c.py"]]
+    assert [line.split()[-2:] for line in listed] == [["changed", "b.py"], ["changed", "c.py"]]
     next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label).set_value(False).run()
     assert test.session_state["trusted"] == set()
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analytic_model.hardware import HARDWARE, Hardware, card_named
+from analytic_model.hardware import HARDWARE, Hardware
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.kernels import by_kernel, profile_of, profile_rows
 from pages.widgets.timing import charts
-from pages.widgets.timing.charts import kernel_roofline, roofs
-from pages.widgets.timing.kernels import device_of, profile_words
+from pages.widgets.timing.charts import kernel_roofline
+from pages.widgets.timing.kernels import profile_words
 from tests.support import timed_history
 from tests.support.launches import LAUNCHES, metrics
 from tests.support.opened_page import bodies, checked, figures, opened, words
@@ -240,21 +240,6 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
     assert drawn_roofs(5.0, 0.0) == ["float32"]
     assert drawn_roofs(5.0, 2.0) == ["tensor cores", "float32"]
     assert drawn_roofs(5.0, 0.0, HARDWARE["h200-measured"]) == ["tensor cores"]  # of float32 it has no peak
-
-
-def test_a_reports_own_peaks_go_before_the_cards() -> None:
-    peaks = {"frequency": 1.4e9, "dram_frequency": 1.5e9, "ffma_peak": 13_824.0, "dram_peak": 1024.0}
-    rows = profile_rows(LAUNCHES, metrics()).assign(**peaks)
-    own = device_of(rows, None, ["8.0"])
-    assert own is not None and own.bandwidth == pytest.approx(1.536e12)
-    assert own.peak_flops("float32") == pytest.approx(2 * 13_824 * 1.4e9)
-    both = device_of(rows, "NVIDIA A100-SXM4-80GB", ["8.0"])
-    assert both is not None and both.bandwidth_gb_s == pytest.approx(1536)
-    assert both.bfloat16_tflops == 312.0 and both.name == "A100 80GB SXM, peaks of the report"
-    v100 = card_named("Tesla V100-SXM2-16GB")
-    assert v100 is not None and roofs(profile_rows(LAUNCHES, metrics()).iloc[:1], v100) == []  # tensor only
-    only = device_of(rows.assign(ffma_peak=float("nan")), None, [])
-    assert only is None  # a bandwidth alone is no roof for operations
 
 
 def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:

@@ -92,15 +92,7 @@ def test_a_drafted_run_beside_an_undrafted_one_is_no_speed_unless_asked_for(
 # --- in words and tables --------------------------------------------------------------------------
 
 
-def test_a_whole_page_needs_the_same_stages_on_both_sides_and_one_read_again_is_one_page() -> None:
-    coverage = pd.DataFrame(
-        [("decode", "p", 8.0, 3.0, "compared"), ("prefill", "p", 2.0, 2.0, "compared"),
-         ("sam", "p", 1.0, 1.0, "compared"), ("decode", "q", 8.0, 3.0, "compared"),
-         ("prefill", "q", 2.0, None, "without this stage in B")],
-        columns=["stage", "page", "a_ms", "b_ms", "outcome"],
-    )  # fmt: skip
-    whole = speed.whole_pages(coverage)[["stage", "page", "a_ms", "b_ms"]]
-    assert whole.to_numpy().tolist() == [["whole page", "p", 10.0, 5.0]]
+def test_a_page_that_was_read_again_is_one_page() -> None:
     copies = [f"p{page}{copy}" for page in range(2) for copy in ("", " #2", " #3")]
     coverage = pd.DataFrame({"page": [*copies, "q"], "outcome": ["compared"] * 6 + ["not in A"]})
     assert speed.coverage_words(coverage) == "2 of 3 pages compared. Left out: 1 not in A."

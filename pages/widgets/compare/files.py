@@ -16,11 +16,10 @@ from dsocr_core.page.documents import load_image
 from dsocr_core.reading.artifacts import write_page
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.labels import short
-from pages.widgets.pair.tabs import block_table, stage_times
+from pages.widgets.pair.tabs import block_table
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.records import OcrResult, Side
     from pages.widgets.pair.shown import PairView
 
 
@@ -31,14 +30,8 @@ def draw(shown: PairView) -> None:
     st.download_button(
         "Download all (zip)", lambda: archive(shown), f"{stem}-{request.preset}.zip", "application/zip",
         on_click="ignore", icon=":material/download:", key="download all",
-        help="Texts, pages with boxes, cut images, parity.json, boxes.csv and timings.csv.",
+        help="Texts, pages with boxes, cut images, parity.json and boxes.csv.",
     )  # fmt: skip
-
-
-def folder_of(side: Side, result: OcrResult) -> str:
-    """Name the folder of a side's files in the archive: "a-eager"."""
-    name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40))
-    return f"{side}-{name}"
 
 
 def archive(shown: PairView) -> bytes:
@@ -46,6 +39,10 @@ def archive(shown: PairView) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
         for side, result in shown.results.items():
+            name = "".join(
+                sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40)
+            )
+            within = f"{side}-{name}"  # "a-eager"
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
                 try:
@@ -54,10 +51,9 @@ def archive(shown: PairView) -> bytes:
                 except OSError as error:
                     raise DsocrError(f"the files could not be written ({error.strerror or error})") from error
                 for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-                    target.write(file, f"{folder_of(side, result)}/{file.relative_to(folder)}")
+                    target.write(file, f"{within}/{file.relative_to(folder)}")
         if shown.report is not None:
             parity = json.dumps(to_jsonable(shown.report), indent=2, ensure_ascii=False)
             target.writestr("parity.json", parity)
         target.writestr("boxes.csv", csv_of(block_table(shown)))
-        target.writestr("timings.csv", csv_of(stage_times(shown.results)))
     return buffer.getvalue()

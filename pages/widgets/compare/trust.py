@@ -47,12 +47,11 @@ def _confirm(code: RemoteCode) -> None:
         st.warning("Its code has changed since you allowed it.")
     st.markdown("The vendor backend will run, with your rights, the Python files in")
     st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
-    lines = []
-    for name in sorted(code.files.keys() | (before or {}).keys()):
-        digest, earlier = code.files.get(name, ""), (before or {}).get(name, "")
-        mark = "gone" if not digest else "changed" if earlier else "new"
-        mark = "" if before is None or digest == earlier else mark
-        lines.append(f"{digest[:16]:16}  {mark:7}  {name_text(name)}")
+    changed = {name for name, digest in code.files.items() if before and before.get(name) != digest}
+    lines = [
+        f"{code.files[name][:16]}  {'changed  ' * (name in changed)}{name_text(name)}"
+        for name in sorted(code.files)
+    ]
     st.code("\n".join(lines) or "no files", language=None, height=min(32 + 20 * max(len(lines), 1), 232))
     st.markdown(
         "Do this only for a checkpoint you trust. You are asked again when one of these hashes (SHA-256) "

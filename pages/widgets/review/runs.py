@@ -15,7 +15,6 @@ from dsocr_core.runs.labels import has_value, run_labels, short
 from pages.widgets.review import address
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources, shown_runs
-from pages.widgets.shared.messages import plain
 from pages.widgets.shared.url_state import go
 
 _MOST_RUNS = 500
@@ -105,4 +104,3 @@ def nothing(runs: Runs) -> None:
             go("compare")
         if st.button("Import runs", key="review to import"):
             go("runs", importing=True)
-    st.caption(plain("On the command line: python -m dsocr_core compare FOLDER --save"))

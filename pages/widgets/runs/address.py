@@ -9,7 +9,7 @@ from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("", "Busy machine", "Profiled", "Compared", "Trash")
 """Runs that alone are listed; "" for all but those in the trash."""
-GROUPS = ("setting", "engine and card", "commit", "model")
+GROUPS = ("setting", "commit")
 TABS = ("Settings", "Tags and notes", "Reproduce")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter("", VIEWS, widget=False),

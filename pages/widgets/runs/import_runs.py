@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -24,12 +24,6 @@ from pages.widgets.shared.messages import show_error
 _REPORT, _ROUND = "runs import report", "runs import round"
 
 
-class Upload(Protocol):
-    name: str
-
-    def getvalue(self) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Outcome of an upload: run ids, with the files that they are of, and what was left out, and why."""
@@ -40,7 +34,7 @@ class Outcome:
     skipped: pd.DataFrame
 
 
-def take_uploads(history: History, uploads: Iterable[Upload]) -> Outcome:
+def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:
     """Import uploaded files, each by itself: a run's folder comes as a zip archive."""
     with Temporary("upload") as name:
         root = Path(name)

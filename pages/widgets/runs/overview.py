@@ -13,15 +13,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.runs.labels import (
-    card_name,
-    engine_name,
-    has_value,
-    model_name,
-    setting,
-    setting_names,
-    short,
-)  # fmt: skip
+from dsocr_core.runs.labels import has_value, model_name, setting, setting_names, short
 from pages.widgets.runs import address
 from pages.widgets.runs.address import GROUPS, STATE, bound, put, value
 from pages.widgets.shared import figure, plots
@@ -63,11 +55,9 @@ def listed(runs: pd.DataFrame, by: str, pace: pd.DataFrame) -> Listed:
 
 
 def _group(by: str, run: Mapping[str, Any], name: str) -> str:
-    if by == "commit":
-        return str(run["git_commit"])[:7] if has_value(run["git_commit"]) else "commit not known"
-    if by == "model":
-        return model_name(run) or "model not known"
-    return f"{engine_name(run)} on {card_name(run)}" if by == "engine and card" else name
+    if by == "setting":
+        return name
+    return str(run["git_commit"])[:7] if has_value(run["git_commit"]) else "commit not known"
 
 
 def _runs(runs: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:

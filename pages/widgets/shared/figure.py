@@ -67,7 +67,11 @@ def head(
     left.caption(plain(words))
     with menu.popover("More", width="stretch", key=f"menu {next(iter(frames))}"):
         for name, frame in frames.items():
-            csv_button(f"{name.replace('_', ' ').capitalize()} as CSV", name, frame)
+            label, make = f"{name.replace('_', ' ').capitalize()} as CSV", partial(csv_of, frame)
+            st.download_button(
+                label, make, f"{name}.csv", "text/csv", on_click="ignore", width="stretch", key=f"csv {name}",
+                icon=":material/download:",
+            )  # fmt: skip
         if sql:
             st.caption("The SQL, to run with `python -m dsocr_core history sql`:")
         for statement in sql:
@@ -77,14 +81,6 @@ def head(
         if reproduce:
             st.caption("The same figures on the command line:")
             st.code(reproduce, language="bash", wrap_lines=True)
-
-
-def csv_button(label: str, name: str, frame: pd.DataFrame) -> None:
-    """A download of the frame as `name`.csv, written when it is clicked."""
-    st.download_button(
-        label, partial(csv_of, frame), f"{name}.csv", "text/csv", on_click="ignore", width="stretch",
-        icon=":material/download:", key=f"csv {name}",
-    )  # fmt: skip
 
 
 def plot(figure: Any, name: str, words: str) -> None:

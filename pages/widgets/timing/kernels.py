@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from analytic_model.hardware import Hardware, card_named, with_own_peaks
+from analytic_model.hardware import Hardware, card_named
 from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernels import (
     CLASS_RULE,
@@ -16,7 +16,6 @@ from dsocr_core.runs.kernels import (
     device_name,
     kernel_names,
     kernel_pairs,
-    known,
     profile_of,
     profile_rows,
 )  # fmt: skip
@@ -199,7 +198,8 @@ def _read(chosen: RunSelection, run: str) -> _Profile:
     rows = profile_rows(launches, metrics)
     gpu = chosen.facts[run]["gpu"]
     capabilities = launches["compute_capability"].dropna().unique().tolist()
-    device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
+    name = device_name(metrics) or (gpu if isinstance(gpu, str) else None)
+    device = card_named(name, next(iter(capabilities), None)) if len(capabilities) < 2 else None
     return _Profile(rows, by_kernel(rows), device, [sql])
 
 
@@ -245,15 +245,3 @@ def _class_words(name: str, part: pd.DataFrame) -> str:
         return f"{plural(len(part), 'kernel')} {name} bound"
     sm, dram = (percent((part[of] * weights).sum() / weights.sum()) for of in ("sm", "dram"))
     return f"{percent(100 * part['share'].sum())} of the time {name} bound (SM {sm}, DRAM {dram} of peak)"
-
-
-def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> Hardware | None:
-    """The card of the launches by its name and their compute capability, under the report's own peaks."""
-    card = card_named(gpu, capabilities[0] if capabilities else None) if len(capabilities) < 2 else None
-    clock, memory = rows["frequency"], rows["dram_frequency"]
-    peaks = (
-        rows["tensor_peak"] * clock,
-        rows["ffma_twice_peak"].fillna(2 * rows["ffma_peak"]) * clock,
-        rows["dram_peak"] * memory,
-    )
-    return with_own_peaks(card, *(known(float(peak.median())) for peak in peaks))

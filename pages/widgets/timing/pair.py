@@ -20,8 +20,6 @@ from pages.widgets.timing import charts, kernels
 from pages.widgets.timing.address import STATE, open_pair, put, value
 from pages.widgets.timing.sidebar import RunSelection
 
-MOST_PAGES = 200
-"""Pages in the table: each cell more costs its time, and nobody reads further down."""
 Side = tuple[str, str]
 """A run and one of its backends."""
 _COMPARISON = {
@@ -37,11 +35,10 @@ _COMPARISON = {
     "runs_b": Column("runs of B", "count"),
     "why": Column("why", left=True, width=260),
 }
-_PAGES = {"page": Column("page"), "a_ms": Column("A", "ms"), "b_ms": Column("B", "ms")}
 
 
-_Answers = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, list[str]]
-"""Stages, whole pages with the largest change first, what is compared, and the SQL of these."""
+_Answers = tuple[pd.DataFrame, pd.DataFrame, list[str]]
+"""Stages, what is compared, and the SQL of these."""
 
 
 def draw(chosen: RunSelection) -> None:
@@ -118,7 +115,7 @@ def _choice(sides: list[Side], names: dict[Side, str]) -> None:
 def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     history, contended = chosen.history, bool(value("contended"))
     # A new run may be like one of the two, and one in the trash no longer counts.
-    found, pages, coverage, sql = resources.held(
+    found, coverage, sql = resources.held(
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
     st.markdown(f"**{plain(speed.sentence(found))}** {plain(_pages_words(coverage))}")
@@ -138,10 +135,6 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
     _differences(chosen, a[0], b[0])
-    if len(pages):
-        shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
-        st.markdown(f"**{plural(len(pages), 'reading')} of a page{shown}**")
-        table.draw(pages.head(MOST_PAGES), _PAGES, most=8)
     _again(chosen, a[0], b[0])
 
 
@@ -155,7 +148,7 @@ def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
         times=found["ratio"].fillna(found["median_b"] / found["median_a"]),
         outcome=[outcome_words(each) for each in found["verdict"]],
     )
-    return found, speed.whole_pages(coverage), coverage, [coverage_sql, summary_sql]
+    return found, coverage, [coverage_sql, summary_sql]
 
 
 def _pages_words(coverage: pd.DataFrame) -> str:
