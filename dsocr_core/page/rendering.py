@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ def page_count(path: Path) -> int:
 def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
     """Page `number` (from 1) in RGB. Raises Unreadable."""
     with _opened(path, number, "cannot be rendered") as document:
-        scale = dpi / 72
+        scale = dpi / 72 * _user_unit(path, document, number - 1)
         document.init_forms()  # what was typed into fields is drawn
         page = document[number - 1]
         width, height = page.get_size()
@@ -89,6 +92,24 @@ def _runs(text: Any) -> list[Run]:
         words += character
         right, bottom, top = max(right, box[2]), min(bottom, box[1]), max(top, box[3])
     return [*runs, (left, bottom, right, top, words)] if words else runs
+
+
+def _user_unit(path: Path, document: Any, index: int) -> float:
+    """Points that one unit of a page has, 1 where none is given; PDFium passes its UserUnit over.
+
+    A copy of the page alone, as PDFium writes it, has its dictionary in plain text.
+    """
+    import pypdfium2
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"/UserUnit") < 0 and content.find(b"/ObjStm") < 0:  # packed objects may hide it
+            return 1.0
+    copy = BytesIO()
+    with closing(pypdfium2.PdfDocument.new()) as alone:
+        alone.import_pages(document, [index])
+        alone.save(copy)
+    found = re.search(rb"/UserUnit\s*(\d{0,9}\.?\d{1,9})", copy.getvalue())
+    return (float(found[1]) if found else 0) or 1.0
 
 
 @contextmanager

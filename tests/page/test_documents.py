@@ -307,6 +307,13 @@ def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path) -> None:
     assert (np.asarray(image) < 64).sum() > 500
 
 
+@pytest.mark.parametrize(("unit", "scale"), [(b"", 1), (b"/UserUnit 2", 2), (b"/UserUnit 1.5", 1.5)])
+def test_a_user_unit_makes_a_page_larger(tmp_path: Path, unit: bytes, scale: float) -> None:
+    (tmp_path / "unit.pdf").write_bytes(one_page(unit))
+    image = load_image(render_pdf_page(tmp_path / "unit.pdf", 1, tmp_path, dpi=72))
+    assert image.size == (300 * scale, 200 * scale)
+
+
 @pytest.mark.parametrize("bad", [b"%PDF-1.4 nothing", b"", b"<html>not found</html>", None])
 def test_a_bad_pdf_costs_only_itself(tmp_path: Path, pdf: Path, bad: bytes | None) -> None:
     """None: a page is asked for that this one does not have."""
