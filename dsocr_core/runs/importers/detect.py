@@ -136,7 +136,7 @@ class _Import:
             self.tree(path)
         elif not path.exists():
             self._skip(path, "not there")
-        elif _is_archive(path):
+        elif path.suffix.lower() == ".zip":
             self._unpacked(path)
         else:
             self._file(path.resolve() if path.is_symlink() else path)
@@ -183,7 +183,7 @@ class _Import:
 
     def _file(self, file: Path) -> None:
         """A file that is not part of a run's folder."""
-        if _is_archive(file):
+        if file.suffix.lower() == ".zip":
             self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
@@ -240,7 +240,3 @@ class _Import:
 
     def _skip(self, path: Path, reason: str) -> None:
         self.report.skipped.append(Skipped(self._named(path), reason))
-
-
-def _is_archive(file: Path) -> bool:
-    return file.suffix.lower() == ".zip"

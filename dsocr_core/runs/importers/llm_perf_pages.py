@@ -22,7 +22,6 @@ from dsocr_core.runs.importers.imported import (
 )
 
 STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
-PAGE_LIMIT = 100_000
 
 Page = dict[str, Any]
 """One reading of one image as a row of `readings`: `page`, its name; `path` as the run had it; text, tokens,
@@ -66,8 +65,6 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
         if not line.strip():
             continue
         try:
-            if len(pages) >= PAGE_LIMIT:
-                raise InvalidFile(f"more than {PAGE_LIMIT:,} pages")
             data = as_json(line)
             pages.append(_page(data, "image", data, "_ms"))
         except InvalidFile as error:
@@ -79,7 +76,7 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
 
 def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
     """The pages in the folders of a gallery."""
-    folders = sorted(gallery.iterdir())[:PAGE_LIMIT] if gallery.is_dir() else []
+    folders = sorted(gallery.iterdir()) if gallery.is_dir() else []
     whole = [each for each in folders if not each.is_symlink() and (each / INFO).is_file()]
     return [page for folder in whole if (page := _shown(run, folder)) is not None]
 
