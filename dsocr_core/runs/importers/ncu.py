@@ -169,12 +169,16 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
         files.skip(folder, f"more than {KERNEL_LIMIT:,} kernels")
     digests: dict[str, str] = {}
     found: list[Launches] = []
+    names: dict[str, str] = {}
     for folder in folders[:KERNEL_LIMIT]:
-        if (launched := _kernel(files, folder)) is not None:
+        launched, taken, files.digests = _kernel(files, folder), files.digests, {}
+        same = names.setdefault("".join(sorted(taken.values())), folder.name)
+        if launched is not None and same != folder.name:
+            files.skip(folder, f"the same as {same}")
+        elif launched is not None:
             found.append(launched)
             # Under the place that the kernel has in the profile.
-            digests |= {f"{len(found)}/{name}": value for name, value in files.digests.items()}
-        files.digests = {}
+            digests |= {f"{len(found)}/{name}": value for name, value in taken.items()}
     if not found:
         raise InvalidFile("no kernel of it could be read")
     parts = (

@@ -185,6 +185,7 @@ def test_a_folder_of_kernels_is_one_run_and_what_is_broken_in_it_is_named(
         (1, "section_SpeedOfLight", other),
         (3, "details", written(*launch(0, "cut"))[:-200]), (4, "details", ""),
         (5, "section_Occupancy", written(*launch(0, "sections", RULE))),
+        (6, "details", written(*launch(0, "softmax"))),
     ):  # fmt: skip
         place = folder / f"kernel_{number:04}_{number:032x}"
         place.mkdir(parents=True, exist_ok=True)
@@ -204,7 +205,7 @@ def test_a_folder_of_kernels_is_one_run_and_what_is_broken_in_it_is_named(
     assert gemm["x.sum"] == 5 and gemm["Duration"] == 23.42
     assert sorted(item.reason[:28] for item in report.skipped) == [
         "empty", "not a file that is taken fro", "not whole: row 5: unexpected",
-        "row 2: Duration of launch 0 ",
+        "row 2: Duration of launch 0 ", "the same as kernel_0002_0000",
     ]  # fmt: skip
 
 
