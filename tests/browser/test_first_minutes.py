@@ -188,32 +188,3 @@ def test_five_minutes(
     colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
     colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
     picture("colleague", colleague)
-
-
-def test_the_other_pages_show_the_examples(server: Server, open_page, screenshots: Path) -> None:
-    def picture(name: str) -> None:
-        page.screenshot(path=screenshots / f"first-{name}.png")
-
-    page = rested(open_page(server.url))
-    expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
-    page.locator(".dsocr-answer", has_text="in float32 A reads exactly").wait_for()
-    page.get_by_role("button", name="Usual settings").click()
-    page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
-
-    # Runs with their pace, and the chosen one on the pages that explain it.
-    go(page, "Runs")
-    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
-    picture("runs")
-    go(page, "Timing")
-    page.get_by_text("25c101e → a9361dc on H200: no confirmed slowdown. 2 to look at.").wait_for()
-    page.get_by_text("Rates over commits").click()
-    page.locator(".js-plotly-plot .annotation", has_text="1.13x").wait_for()
-    picture("timing")
-    page.get_by_role("tab", name="Kernels").click()
-    page.locator(".js-plotly-plot .point").first.wait_for()
-    picture("kernels")
-    go(page, "FLOPs and bounds")
-    page.get_by_text("FLOPs of 34 of 34 runs are exact.").wait_for()
-    picture("flops")
-    page.get_by_text("What if: another size").click()
-    page.get_by_text("7 views (tiles 2 x 3)").wait_for()

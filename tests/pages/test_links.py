@@ -12,14 +12,12 @@ from tests.support.opened_page import address_of, bodies, checked, errors, opene
 LINKS = [
     ("compare", {"page": "nope"}),
     ("compare", {"a": "nope"}),
-    ("timing", {"view": "nope"}),
     ("timing", {"commits": "nope"}),
     ("timing", {"series": "nope"}),
     *(("timing", {name: "nope"}) for name in ("a", "b", "backend_a")),
     ("timing", {"view": "Kernels", "run": "nope"}),
     ("runs", {"runs": "nope"}),
     ("flops", {"run": "nope"}),
-    ("flops", {"hardware": "nope"}),
     ("flops", {"width": "nope"}),
 ]
 

@@ -103,14 +103,8 @@ def test_pages_of_one_run_alone_are_shown_where_a_chip_asks_for_them(own: Histor
     assert chips.options == ["boxes 1", "only in A 2", "only in B 5", "not reviewed 1"]
     checked(chips.set_value(["boxes", "only in A", "only in B"]).run())
     assert len(queued(test)) == 8
-
-
-def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
-    test = open_page(page=MOVED, show="boxes")
-    checked(test.selectbox(key="review b").set_value("run-2").run())
-    assert address_of(test) == {"review": ["run-1~run-2"]}
-    checked(test.selectbox(key="review b").set_value("").run())
-    assert queued(test) == WORST_FIRST
+    checked(test.selectbox(key="review b").set_value("").run())  # chosen in the sidebar
+    assert address_of(test) == {"review": ["run-3"]}
 
 
 @pytest.mark.parametrize(
