@@ -237,4 +237,4 @@ def _compare_folders(
             if record_in is not None:
                 recorder.add(name, comparison)
     runs = [recorder.id] if recorder.id else []
-    return Compared(report, runs, recorded=[f"recorded as run {run}" for run in runs])
+    return Compared.of(report, runs, [], [f"recorded as run {run}" for run in runs])

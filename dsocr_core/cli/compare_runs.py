@@ -15,7 +15,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import duration, speed_ratio
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.answers import written
-from dsocr_core.cli.read import Compared, Listed
+from dsocr_core.cli.read import Compared
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def compare_runs(
         answer = explain(review) if explain else None
         if answer:
             review = review.explained(answer.causes)
-        found = found or Compared(_listed(document(review)))
-        if answer:
-            found.report.explain(answer.causes)
+        found = found or _listed(document(review))
+        if answer and found.explain:
+            found.explain(answer.causes)
         reports = ((chosen.html, html_report), (chosen.junit, junit_report))
         lines = [written(file, report(review)) for file, report in reports if file]
         return replace(found, lines=[*found.lines, *lines], why=answer)
@@ -113,7 +113,7 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     return location, name
 
 
-def _listed(values: dict[str, Any]) -> Listed:
+def _listed(values: dict[str, Any]) -> Compared:
     """The review's document, as it is printed."""
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
     from dsocr_core.runs.statistics import outcome_words
@@ -140,7 +140,7 @@ def _listed(values: dict[str, Any]) -> Listed:
         f"verdicts: {', '.join(verdicts)}",
         f"{values['passed']} passed, {values['failed']} failed",
     ]
-    return Listed(values, shown)
+    return Compared(values["failed"], values, shown)
 
 
 # --- a run that is read again ----------------------------------------------------------------------

@@ -190,7 +190,7 @@ def count(options: HistoryOptions, runs: tuple[str, ...], *, config: Path | None
     given = None if config is None else read_config(config)[0]
     with options.opened() as history:
         done = {run_id: count_run(history, run_id, given) for run_id in runs}
-    lines = (f"{run_id}: {shapes} shapes counted" for run_id, shapes in done.items())
+    lines = [f"{run_id}: {shapes} shapes counted" for run_id, shapes in done.items()]
     return Answer({"counted": done}, lines)
 
 

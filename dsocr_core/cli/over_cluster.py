@@ -18,7 +18,7 @@ from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole, ca
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
 from dsocr_core.cli.answers import Answer
-from dsocr_core.cli.read import Compared, Listed
+from dsocr_core.cli.read import Compared
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, settings_of
@@ -178,14 +178,14 @@ def compare_outputs(
         a = replace(a, history=record_in, tolerance=settings.tolerance)
         both = replace(a, a=a.a or a.engine, b=b.a or b.engine)
         run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
-    report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
+    found = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
-    return Compared(report, [run_id] if run_id else [], [], recorded)
+    return replace(found, runs=[run_id] if run_id else [], recorded=recorded)
 
 
 def _listed(
     compared: ComparedOutputs, differing: list[str], names: tuple[str, ...], run_id: str | None
-) -> Listed:
+) -> Compared:
     """Outcome of two outputs, as it is printed."""
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
 
@@ -216,4 +216,4 @@ def _listed(
         shown.append(f"mean CER: {compared.error_rate:.3%}")
     if compared.not_compared:
         shown.append(f"{compared.not_compared:,} pages are not read by both: not compared")
-    return Listed(values, shown)
+    return Compared(compared.failed, values, shown)

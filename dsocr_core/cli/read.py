@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, RenderableType
-
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli import why
-from dsocr_core.cli.answers import Answer
+from dsocr_core.cli.answers import Answer, Shown
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
@@ -65,53 +62,41 @@ class PageOptions:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A report of values, `failed` among them, and what people are shown of it. As `read.report.Report`."""
-
-    values: dict[str, Any]
-    shown: Sequence[RenderableType]
-
-    @property
-    def failed(self) -> int:
-        return int(self.values["failed"])
-
-    def write_json(self, stream: TextIO) -> None:
-        stream.write(json_line(self.values) + "\n")
-
-    def print(self, console: Console) -> None:
-        for each in self.shown:
-            console.print(each, markup=False)
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """Values of a review have them."""
-
-
-@dataclass(frozen=True)
 class Compared:
     """Pages that were read or compared.
 
-    `runs` are ids of the runs that hold them, one a pair of backends; `lines` are printed after the report,
-    and `recorded` those about the runs. `why` has causes of differences, where they were asked for.
+    `runs` are ids of the runs that hold them, one a pair of backends; `lines` are printed after what is
+    `shown`, and `recorded` those about the runs. `why` has causes of differences, where they were asked for;
+    `explain` puts them into the rows of pages that were just compared.
     """
 
-    report: Report | Listed
+    failed: int
+    document: dict[str, Any] | Callable[[TextIO], None]
+    shown: Sequence[Shown]
     runs: Sequence[str] = ()
     lines: Sequence[str] = ()
     recorded: Sequence[str] = ()
+    explain: Callable[[Mapping[str, str]], None] | None = None
     why: Causes | None = None
 
-    def answer(self) -> Answer:
-        """The report, the causes, then the lines."""
-        causes = () if self.why is None else why.shown(self.why)
-        parts = (self.report.print, *causes, *self.lines, *self.recorded)
-        return Answer(self._write, parts, FAILED if self.report.failed else OK)
+    @classmethod
+    def of(
+        cls, report: Report, runs: Sequence[str], lines: Sequence[str], recorded: Sequence[str]
+    ) -> Compared:
+        """What a report says."""
+        shown = [report.print]
+        return cls(report.failed, report.write_json, shown, runs, lines, recorded, report.explain)
 
-    def _write(self, stream: TextIO) -> None:
-        if self.why is None:
-            self.report.write_json(stream)
-            return
-        self.report.write_json(text := StringIO())
-        stream.write(json_line(json.loads(text.getvalue()) | {"why": self.why.document()}) + "\n")
+    def answer(self) -> Answer:
+        """What is shown, the causes, then the lines."""
+        document, causes = self.document, () if self.why is None else why.shown(self.why)
+        if self.why is not None:
+            if callable(document):
+                document(text := StringIO())
+                document = json.loads(text.getvalue())
+            document = document | {"why": self.why.document()}
+        shown = (*self.shown, *causes, *self.lines, *self.recorded)
+        return Answer(document, shown, FAILED if self.failed else OK)
 
 
 def read(
@@ -160,4 +145,5 @@ def read(
     for each, run in zip(all_settings, runs, strict=False):
         pair = "" if one else f"{' and '.join(each.side_names)} are "
         recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
-    return Compared(report, [run.id for run in runs if run.id], [f"written to {plan.directory}"], recorded)
+    ids = [run.id for run in runs if run.id]
+    return Compared.of(report, ids, [f"written to {plan.directory}"], recorded)

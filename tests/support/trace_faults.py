@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -35,21 +36,6 @@ class Fault:
     plant: Callable[[OcrModel], AbstractContextManager[None]]
 
 
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An attribute, or a method of one instance."""
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
-
-
 def weight(path: str, *at: int, by: float = 0.5) -> Callable[[OcrModel], AbstractContextManager[None]]:
     """One number of one weight moved by `by`."""
 
@@ -72,7 +58,7 @@ def forward(path: str, changed: Callable[..., Tensor]) -> Callable[[OcrModel], A
     def plant(model: OcrModel) -> AbstractContextManager[None]:
         module = model.get_submodule(path)
         own = module.forward
-        return _replaced(module, "forward", lambda *arguments: changed(module, own, *arguments))
+        return patch.object(module, "forward", lambda *arguments: changed(module, own, *arguments))
 
     return plant
 
@@ -125,7 +111,7 @@ def _bilinear_page(_model: OcrModel) -> AbstractContextManager[None]:
     def other(picture: Image.Image, size: Any, *_: Any, **__: Any) -> Image.Image:
         return resize(picture, size, Image.Resampling.BILINEAR)
 
-    return _replaced(Image.Image, "resize", other)
+    return patch.object(Image.Image, "resize", other)
 
 
 # --- another expert -------------------------------------------------------------------------------
@@ -152,7 +138,7 @@ def expert(layer: int, tie: bool) -> Callable[[OcrModel], AbstractContextManager
             ids[token, slot[token]], weights[token, slot[token]] = other[token], best[token]
             return ids, weights
 
-        return _replaced(mixture, "route", route)
+        return patch.object(mixture, "route", route)
 
     return plant
 
@@ -184,9 +170,9 @@ FAULTS = (
     # Interpolation.
     Fault("page", "pixels", "resize", _bilinear_page),
     Fault("SAM positions", "sam.embeddings", "resize",
-          lambda _: _replaced(sam, "resize_position_grid", _bilinear)),
+          lambda _: patch.object(sam, "resize_position_grid", _bilinear)),
     Fault("CLIP positions", "clip.embeddings", "resize",
-          lambda _: _replaced(clip, "resize_position_grid", _bilinear)),
+          lambda _: patch.object(clip, "resize_position_grid", _bilinear)),
     # Experts.
     Fault("first mixture at a tie", "decoder.layer1", "router_tie", expert(1, tie=True)),
     Fault("last mixture without a tie", "decoder.layer5", "other_operation", expert(LAST, tie=False)),
