@@ -35,7 +35,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
-from dsocr_core.measure.device import copy_bandwidth, launches_a_token, matmul_rate
+from dsocr_core.measure.device import copy_bandwidth, matmul_rate
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.family import all_stages, load_config
@@ -228,20 +228,11 @@ class _Meter:
         figures = figures_of(self.name, checkpoint, self.results, rates, device, costs)
         if not timed or self.ours is None:
             return figures
-        kernels, launches = launches_a_token(
-            lambda tokens: self.backend.read(
-                replace(self.requests[0], max_new_tokens=tokens), None, self._cancel
-            ),
-            self.ours.device,
-        ) or (None, None)
         if self._slots > 1:
             from dsocr_core.measure.bench_batch import with_batch
 
             figures = with_batch(figures, self.ours, self._slots, device.copy_bytes_per_s)
-        peak = max(self._peaks, default=None)
-        return replace(
-            figures, peak_memory_bytes=peak, kernels_per_token=kernels, launches_per_token=launches
-        )
+        return replace(figures, peak_memory_bytes=max(self._peaks, default=None))
 
 
 class _Ranges(Observer):

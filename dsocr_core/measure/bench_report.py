@@ -68,8 +68,6 @@ class EngineFigures:
     """Share of the measured copy's rate."""
     environment: dict[str, str]
     peak_memory_bytes: int | None = None
-    kernels_per_token: float | None = None
-    launches_per_token: float | None = None
     streams: int = 1
     """Pages decoded together. With more than one, ms and bytes a token are those of steps in which all were
     live, `tokens_per_s` is of all of them, and a stage's times are a page's own among the others."""
@@ -106,9 +104,8 @@ class Bench:
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, without what a run has in its tables."""
-        document = asdict(replace(self, results={}, published_flops={}))
-        del document["results"], document["published_flops"]
-        return document
+        known = asdict(replace(self, results={}, published_flops={}))
+        return {name: known[name] for name in known if name not in ("results", "published_flops")}
 
     def print(self, console: Console) -> None:
         """Tables for people, within 100 columns."""
@@ -153,18 +150,18 @@ def _stage_table(engine: EngineFigures) -> Table:
 def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
     table = titled_table(
         "Whole pages", "Engine", "ms/token", "Tokens/s", "5-95 %", "Pages/s", "MB/token", "Of copy",
-        "Peak MB", "Kernels", "Launches",
+        "Peak MB",
     )  # fmt: skip
     for engine in engines:
         rate = engine.tokens_per_s
         step, tokens, pages = (
-            _number(spread and spread.median) for spread in (engine.ms_per_token, rate, engine.pages_per_s)
+            _number(spread.median if spread else None)
+            for spread in (engine.ms_per_token, rate, engine.pages_per_s)
         )
         table.add_row(
             engine.name, step, tokens, f"{_number(rate.p5)}-{_number(rate.p95)}" if rate else "-", pages,
             _number(engine.bytes_per_token, 1e6), share(engine.copy_share, "-"),
-            _number(engine.peak_memory_bytes, 1e6), _number(engine.kernels_per_token),
-            _number(engine.launches_per_token),
+            _number(engine.peak_memory_bytes, 1e6),
         )  # fmt: skip
     return table
 

@@ -1,22 +1,17 @@
-"""Limits of a device, measured: a large copy, a large product; launches a token."""
+"""Limits of a device, measured: a large copy, a large product."""
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
-from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
 
 REPEAT = 5
 _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
 """Far beyond any cache."""
 _CUDA_SIDE, _CPU_SIDE = 8192, 1024
-_LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
-"""cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
@@ -53,32 +48,3 @@ def matmul_rate(device: torch.device, dtype: torch.dtype = torch.bfloat16, side:
 
 def _median_ms(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(milliseconds(run, device) for _ in range(REPEAT))
-
-
-def launches_a_token(
-    decode: Callable[[int], object], device: torch.device, few: int = 9, more: int = 25
-) -> tuple[float, float] | None:
-    """(kernels that ran, launches by the host) a decoded token; a graph is one launch of many kernels.
-
-    `decode` takes a number of tokens; what two runs of it have in common falls away. The numbers of tokens
-    are whole groups of steps behind the prefill's one, since a batch checks only then. None off CUDA.
-    """
-    if device.type != "cuda":
-        return None
-    for _ in range(2):
-        decode(few)  # what is recorded at the first or the second time of a length is not a token's
-    before, after = (_count(lambda n=tokens: decode(n)) for tokens in (few, more))  # type: ignore[misc]
-    kernels, launches = (b - a for a, b in zip(before, after, strict=True))
-    return kernels / (more - few), launches / (more - few)
-
-
-def _count(run: Callable[[], object]) -> tuple[int, int]:
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        run()
-        torch.cuda.synchronize()
-    events = profiler.events() or ()
-    kernels = sum(
-        event.device_type == DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
-        for event in events
-    )
-    return kernels, sum(bool(_LAUNCHES.match(event.name)) for event in events)

@@ -48,8 +48,6 @@ Verdict = Literal["faster", "slower", "within", "inconclusive"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a gate."""
-
     work: Work
     location: str
     before: str | None = None
@@ -153,8 +151,6 @@ def _row(metric: str, found: dict[str, Any]) -> Row:
 
 @dataclass(frozen=True)
 class Gated:
-    """Outcome of a gate."""
-
     before: str
     after: str
     plan: Plan

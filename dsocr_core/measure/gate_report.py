@@ -110,9 +110,10 @@ def _notes(gated: Gated) -> Iterator[str]:
 
 def _cells(gated: Gated) -> Iterator[list[str]]:
     for row in gated.judged.rows:
-        verdict = outcome_words(row.verdict, gated.plan.neutral)
+        verdict, values = outcome_words(row.verdict, gated.plan.neutral), (row.before, row.after)
         yield [
-            _name(row), _shown(row, row.before), _shown(row, row.after), _percent(row.change),
+            _name(row), *(amount(of, row.metric) if row.metric in RATES else duration(of) for of in values),
+            _percent(row.change),
             NOT_MEASURED if row.low is None else f"{_percent(row.low)} to {_percent(row.high)}",
             f"{verdict} ({row.why})" if row.why else verdict,
         ]  # fmt: skip
@@ -120,10 +121,6 @@ def _cells(gated: Gated) -> Iterator[list[str]]:
 
 def _name(row: Row) -> str:
     return f"{row.metric} ({Stage.DECODE.value})" if row.metric == "tokens/s" else row.metric
-
-
-def _shown(row: Row, value: float | None) -> str:
-    return amount(value, row.metric) if row.metric in RATES else duration(value)
 
 
 def _percent(change: float | None) -> str:

@@ -60,12 +60,11 @@ class Work:
 
     def words(self) -> list[str]:
         """The options of a bench."""
-        numbers = {"tokens": self.tokens, "batch": self.batch, "pages": self.pages, "repeat": self.passes}
-        return [
-            "--engine", self.engine, "--size", self.size,
-            *(word for name, number in numbers.items() for word in (f"--{name}", str(number))),
-            *self.setting_words(),
-        ]  # fmt: skip
+        options = {
+            "engine": self.engine, "size": self.size, "tokens": self.tokens, "batch": self.batch,
+            "pages": self.pages, "repeat": self.passes,
+        }  # fmt: skip
+        return [*(f"--{name}={value}" for name, value in options.items()), *self.setting_words()]
 
     def setting_words(self, of_pages: bool = False) -> list[str]:
         """The settings that are not the usual ones, as options of a bench, or of what reads pages."""

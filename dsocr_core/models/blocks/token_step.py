@@ -17,7 +17,7 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
 from dsocr_core.models.blocks.cache import KvCache
@@ -83,7 +83,7 @@ class _Layer:
         projections = attention.q_proj, attention.k_proj, attention.v_proj
         self._qkv = tuple(product_with(projection.weight) for projection in projections)
         self._out = product_with(attention.o_proj.weight)
-        self._mlp = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(mlp)
+        self._mlp = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(cast("SwiGlu", mlp))
         self._normed, self._added = torch.empty(1, width), torch.empty(1, width)
 
     def forward(self, x: Tensor) -> None:
@@ -188,9 +188,7 @@ def _gated(gate: Tensor, up: Tensor, down: Tensor) -> Into:
     return forward
 
 
-def _swiglu(mlp: nn.Module) -> Into:
-    if not isinstance(mlp, SwiGlu):
-        raise TypeError(f"a feed-forward of type {type(mlp).__name__}")
+def _swiglu(mlp: SwiGlu) -> Into:
     return _gated(mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
 
 
