@@ -10,12 +10,12 @@ from dsocr_core.cli.options import take_sides
 def test_settings_go_into_the_backend_before_them() -> None:
     words = (
         "compare --preset tiny page.png --a eager --a.dtype float32 --b=endpoint:http://h/v1 "
-        "--b.flavour vllm --b.body.vllm_xargs.ngram_size=30 --b fast"
+        "--b.flavour vllm --b.body.vllm_xargs.ngram_size=30 --b vendor --b fast --b.attention sdpa"
     )
     _, chosen = parse(words.split())
     assert (chosen.preset, chosen.a) == ("tiny", {"spec": "eager", "dtype": "float32"})
     served = {"spec": "endpoint:http://h/v1", "flavour": "vllm", "body.vllm_xargs.ngram_size": 30}
-    assert chosen.b == [served, "fast"]
+    assert chosen.b == [served, "vendor", {"spec": "fast", "attention": "sdpa"}]
     for others in (["trace", "p.png", "--a", "fast", "--b", "vendor"], ["compare", "--", "--a"]):
         assert take_sides(others) == (others, {})
 
