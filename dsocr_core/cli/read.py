@@ -137,8 +137,8 @@ def read(
             cancel = stack.enter_context(cancelled_by_interrupt())
             report = read_run(sessions, plan, progress, runs, cancel)
     except Cancelled:
-        ids = ", ".join(run.id for run in runs if run.id)
-        finished = f"; what was finished is recorded as run {ids}" if ids else ""
+        names = ", ".join(run.id for run in runs if run.id)
+        finished = f"; what was finished is recorded as run {names}" if names else ""
         left = f"; {goes_on}" if plan.directory.is_dir() else ""
         raise Cancelled(f"cancelled{finished}{left}") from None
     recorded = []
