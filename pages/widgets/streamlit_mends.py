@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import Route
@@ -101,6 +102,10 @@ _HEADERS = {
 """Headers: types are not guessed, addresses stay here, no other site shows the app in a frame."""
 
 
+_NOT_ITS_NAME = (
+    "This server is not asked by a name of its own. To serve it under another name, start it with "
+    "--server.allowedHosts NAME, the name that browsers or the proxy before it send as Host."
+)
 _NOT_ITS_ORIGIN = (
     "This request comes from a page of another origin. Behind a proxy that changes the Host, start the "
     "server with --server.corsAllowedOrigins ORIGIN, like https://ocr.example.org, as browsers see it."
@@ -116,12 +121,7 @@ class OwnOrigin:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._trusted = (
-            app,
-            TrustedHostMiddleware(
-                self._of_origin, config.get_option("server.allowedHosts") or ["*"], www_redirect=False
-            ),
-        )
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -131,18 +131,28 @@ class OwnOrigin:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._trusted(scope, receive, send_with_headers)
-
-    async def _of_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] in ("http", "websocket") else Headers()
-        origin, host = headers.get("origin"), headers.get("host", "")
-        own = origin is None or origin.partition("://")[2].lower() == host.lower() != ""
-        if own or origin in config.get_option("server.corsAllowedOrigins"):
-            await self._app(scope, receive, send)
+        refused = _refusal(Headers(scope=scope)) if scope["type"] in ("http", "websocket") else None
+        if refused is None:
+            await self._app(scope, receive, send_with_headers)
         elif scope["type"] == "websocket":
-            await WebSocketClose(1008, _NOT_ITS_ORIGIN)(scope, receive, send)
+            await WebSocketClose(1008, refused[1])(scope, receive, send)
         else:
-            await PlainTextResponse(_NOT_ITS_ORIGIN, 403)(scope, receive, send)
+            await PlainTextResponse(refused[1], refused[0])(scope, receive, send)
+
+
+def _refusal(headers: Headers) -> tuple[int, str] | None:
+    """Status and reason with which a request is refused."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    try:
+        parts = urlsplit(f"//{host}")
+        name = (parts.hostname or "") if parts.netloc == host and "@" not in host and parts.port != 0 else ""
+    except ValueError:  # like [, or a port of letters
+        name = ""
+    names = config.get_option("server.allowedHosts") or ["*"]
+    if not name or not any(fnmatchcase(name, each.lower().strip("[]")) for each in names):
+        return 400, _NOT_ITS_NAME
+    own = origin is None or origin.partition("://")[2].lower() == host.lower()
+    return None if own or origin in config.get_option("server.corsAllowedOrigins") else (403, _NOT_ITS_ORIGIN)
 
 
 # --- addresses of pages ---------------------------------------------------------------------------
