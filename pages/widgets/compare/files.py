@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 import zipfile
 from pathlib import Path
@@ -39,9 +40,7 @@ def archive(shown: PairView) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
         for side, result in shown.results.items():
-            name = "".join(
-                sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40)
-            )
+            name = re.sub(r"[^\w.]", "_", short(result.backend, 40))
             within = f"{side}-{name}"  # "a-eager"
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
