@@ -149,7 +149,7 @@ def comparison(found: pd.DataFrame, summary: pd.DataFrame, a: RunSide, b: RunSid
         summary[(summary["run_id"] == run) & (summary["backend"] == backend)].set_index("stage")
         for run, backend in (a, b)
     )
-    rows = side_a.join(side_b, how="outer", lsuffix="_a", rsuffix="_b")
+    rows = side_a.merge(side_b, "outer", left_index=True, right_index=True, suffixes=("_a", "_b"))
     rows = rows.drop(index=found["stage"], errors="ignore")
     medians = {f"median_{side}": rows[f"median_{side}"].fillna(rows[f"mean_{side}"]) for side in "ab"}
     why = np.select(

@@ -74,7 +74,8 @@ def _deadline(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator
         wait = seconds
         while not done.wait(wait):
             late.set()
-            connection.interrupt()
+            with contextlib.suppress(duckdb.ConnectionException):  # its owner has closed it
+                connection.interrupt()
             wait = _AGAIN_S
 
     watcher = threading.Thread(target=watch, name="history sql", daemon=True)
