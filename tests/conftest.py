@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import multiprocessing.spawn
 import os
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 
 from dsocr_core.base import errors
 from dsocr_core.engine.threads import wait_politely
-from tests.support import bf16_kernels
+from tests.support import bf16_kernels, warm_interpreter
 
 # Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
 gc.disable()
@@ -69,5 +70,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of a published model's process, with the same products in bfloat16 as this one."""
-    return bf16_kernels.interpreter(tmp_path_factory.mktemp("interpreter"))
+    """Of processes whose start and memory are not what is tested."""
+    return warm_interpreter.interpreter(tmp_path_factory.mktemp("interpreter"))
+
+
+@pytest.fixture
+def quick_spawn(interpreter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `multiprocessing` spawns from this process is a fork of one that has the imports."""
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(interpreter))

@@ -22,6 +22,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
+from tests.support import warm_interpreter
 from tests.support.cluster_runs import make_pages
 from tests.support.made_up_output import check_exactly_once, sorted_markers
 from tests.support.paths import ROOT
@@ -51,19 +52,20 @@ def wait_for(holds: Callable[[], object], what: str) -> None:
 class Processes:
     """What a test has started; all of it ends with the test."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "out"
+    def __init__(self, folder: Path, interpreter: Path) -> None:
+        self.folder, self.out, self.interpreter = folder, folder / "out", str(interpreter)
         self.started: list[subprocess.Popen[bytes]] = []
         self.environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
             "DSOCR_RUNS": str(folder / "runs"), "PYTHONDONTWRITEBYTECODE": "1",
             "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+            warm_interpreter.CHILDREN: str(interpreter),
         }  # fmt: skip
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, *command], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
+                [self.interpreter, *command], cwd=self.folder, env=self.environment, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         self.started.append(process)
@@ -118,8 +120,8 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path)
+def processes(tmp_path: Path, interpreter: Path) -> Iterator[Processes]:
+    started = Processes(tmp_path, interpreter)
     yield started
     started.end()
 
@@ -179,7 +181,8 @@ def test_ctrl_c_stops_and_says_how_to_go_on_and_a_second_one_ends_at_once(proces
 def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes: Processes) -> None:
     """200 pages, 15 kills, each while a page waits: every page once, and the bytes of a run without kills."""
     pages, kills, chance, driver = 200, ["worker", "child", "driver"] * 5, random.Random(11), 0
-    local = ("local", "--workers", "2")
+    processes.interpreter, local = sys.executable, ("local", "--workers", "2")
+    del processes.environment[warm_interpreter.CHILDREN]
     chance.shuffle(kills)
     held = {13 * number + 6: processes.folder / f"go-{number}" for number in range(len(kills))}
     make_pages(processes.folder / "pages", pages, {page: f"wait {go}" for page, go in held.items()})

@@ -34,6 +34,7 @@ def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, s
     return {marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))}
 
 
+@pytest.mark.usefixtures("quick_readers")
 def test_any_number_of_workers_writes_the_same_bytes_with_the_texts_of_one_process(tmp_path: Path) -> None:
     make_pages(tmp_path / "pages", 4)
     one, two = (read(tmp_path / "pages", tmp_path / f"out-{count}", count, 2) for count in (1, 2))

@@ -8,11 +8,8 @@ is compared stays the network; on a CPU with the instructions nothing is replace
 
 from __future__ import annotations
 
-import runpy
-import sys
 import warnings
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 PRODUCTS = ("_slow_conv2d_forward", "_slow_conv2d_backward.output_mask", "addmm", "mm", "bmm")
@@ -44,19 +41,3 @@ def _in_float32(plain: Any, keys: object, *arguments: Any, **scales: Any) -> Any
     if isinstance(found, tuple):  # gradients, None where none was asked for
         return tuple(a if a is None else a.bfloat16() for a in found)
     return found.bfloat16()
-
-
-def interpreter(directory: Path) -> Path:
-    """A python in which it is installed, for `-m MODULE ARGUMENT...`; the plain one where nothing is."""
-    if install() is None:
-        return Path(sys.executable)
-    launcher = directory / "python"
-    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {__name__} "$@"\n')
-    launcher.chmod(0o755)
-    return launcher
-
-
-if __name__ == "__main__":
-    install()
-    del sys.argv[:2]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
