@@ -26,6 +26,7 @@ from pages.widgets.review import address as review
 from pages.widgets.runs import address as runs
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import answer_html
+from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
@@ -151,3 +152,10 @@ def test_a_history_that_cannot_be_opened_is_one_line(
     monkeypatch.setattr(resources, "history", fail)
     (error,) = opened(page).error
     assert "not there" in error.value
+
+
+@pytest.mark.parametrize("text", ["see https://evil.example", "www.evil.example", "mail a.b+c@evil.example"])
+def test_an_address_in_a_message_is_no_link_to_the_browser(text: str) -> None:
+    shown = re.sub(r"\\(.)", r"\1", plain(text))
+    assert shown != text and shown.replace("\N{WORD JOINER}", "") == text
+    assert not re.search(r"https?://|www\.|\w@", shown)

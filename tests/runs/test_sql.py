@@ -118,6 +118,16 @@ def test_every_table_that_can_be_read_is_listed_with_its_columns(history: Histor
     assert len(history.sql(counts)) == len(listed)
 
 
+def test_an_answer_is_of_the_marks_as_they_are_now(tmp_path: Path) -> None:
+    write_run(tmp_path, "one", [timing("page.png", "decode", 1.0)])
+    with History(tmp_path) as history:
+        for on in (True, False):
+            history.tag("one", "fast", on)
+            history.refresh()
+            [tags] = history.sql("SELECT tags FROM marks")["tags"]
+            assert list(tags) == ["fast"] * on
+
+
 @pytest.mark.parametrize("words", ["EXPLAIN", "EXPLAIN ANALYZE", "explain (format json)"])
 def test_a_question_may_be_explained(
     history: History, words: str, capsys: pytest.CaptureFixture[str]

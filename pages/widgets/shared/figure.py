@@ -14,10 +14,6 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import csv_of
 from pages.widgets.shared.url_state import LinkedState
 
-_MOST_LINES = 12
-"""Longer SQL scrolls."""
-
-
 NAMES = {
     "compare": "Compare", "review": "Review", "timing": "Timing", "runs": "Runs", "flops": "FLOPs and bounds",
 }  # fmt: skip
@@ -51,13 +47,7 @@ def opened(label: str, key: str, drawer: Callable[[], None], expanded: bool = Fa
             drawer()
 
 
-def head(
-    words: str,
-    *,
-    sql: Sequence[str] = (),
-    reproduce: str = "",
-    **frames: pd.DataFrame,
-) -> None:
+def head(words: str, *, sql: Sequence[str] = (), reproduce: str = "", **frames: pd.DataFrame) -> None:
     """The line over a chart, and its menu: the figures as CSV, what they come from, how to get them again.
 
     `words` may hold names of strangers: no Markdown in it is read. `reproduce` is a command that prints the
@@ -75,9 +65,7 @@ def head(
         if sql:
             st.caption("The SQL, to run with `python -m dsocr_core history sql`:")
         for statement in sql:
-            st.code(
-                statement, language="sql", height=240 if statement.count("\n") > _MOST_LINES else "content"
-            )
+            st.code(statement, language="sql", height=240)
         if reproduce:
             st.caption("The same figures on the command line:")
             st.code(reproduce, language="bash", wrap_lines=True)
