@@ -244,14 +244,12 @@ def slips(true: list[int]) -> list[int]:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(
-    ("slots", "window"), [(1, None), (2, None), (2, 3)], ids=["one slot", "two slots", "ring"]
-)
+@pytest.mark.parametrize("window", [None, 3], ids=["", "ring"])
 def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(
-    model: OcrModel, slots: int, window: int | None
+    model: OcrModel, window: int | None
 ) -> None:
-    steps = [4, 8, 1, 4, 1, 1, *[4] * 10]
-    plain, drafted, states = rolled(windowed(model, window), slips, steps, slots)
+    steps = [4, 8, 1, 4, 1, 1, *[4] * 7]
+    plain, drafted, states = rolled(windowed(model, window), slips, steps, 2)
     assert drafted[0] == plain[0]
     for one, two in zip(plain[1], drafted[1], strict=True):
         assert torch.equal(one, two)
