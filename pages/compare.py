@@ -144,7 +144,7 @@ def _answer(choice: Choice, results: PageResults, shown: PairView, job: ReadJob 
             with st.popover("Command", width="content", key="commands"):
                 st.caption("Read this page again:")
                 command = backends.read_again(shown.comparison.request, choice.settings)
-                st.code(command, language="bash", wrap_lines=True)
+                st.code(command, language=None, wrap_lines=True)
         if results.recorded and st.button(
             "Run again", key="run again", width="content", disabled=not choice.sides or _running()
         ):

@@ -195,7 +195,7 @@ def _cause(shown: PairView, commands: Mapping[str, str]) -> None:
         table.draw(input_table(unequal), INPUTS)
     for words, command in commands.items():
         st.caption(words)
-        st.code(command, language="bash", wrap_lines=True)
+        st.code(command, language=None, wrap_lines=True)
     layers.draw(shown.comparison, f"{shown.prefix}layers")
 
 

@@ -68,7 +68,7 @@ def head(words: str, *, sql: Sequence[str] = (), reproduce: str = "", **frames: 
             st.code(statement, language="sql", height=240)
         if reproduce:
             st.caption("The same figures on the command line:")
-            st.code(reproduce, language="bash", wrap_lines=True)
+            st.code(reproduce, language=None, wrap_lines=True)
 
 
 def plot(figure: Any, name: str, words: str) -> None:

@@ -181,4 +181,4 @@ def _again(chosen: RunSelection, a: str, b: str) -> None:
         commit = f"git checkout {record.git_commit[:12]} && " if record.git_commit else ""
         lines.append(f"{commit}{record.command}" if record.command else f"# {side}: no command recorded")
     st.markdown("**Measure again**, each several times in turn")
-    st.code("\n".join(lines), language="bash", wrap_lines=True)
+    st.code("\n".join(lines), language=None, wrap_lines=True)
