@@ -76,6 +76,8 @@ def test_where_there_are_examples_only_one_with_differences_is_open_and_its_caus
     test = open_page()
     said = words(test)
     assert "DIFFERS" in said and "One cause: the n-gram rule differs: size 20 and 6." in said
+    readings = {item["key"]: item["readings"] for item in mounted(test, "gallery")["items"]}
+    assert readings["03-tall-notice.png"] == ["No running, no diving from the side.", "nothing"]
     runs = [seeds.record(run) for run in test.session_state["review values"]["review"].split("~")]
     assert len({(run.attention, run.preset) for run in runs}) == 1
     write(seeds, "mine", {"page.png": both(markup())})  # a run of one's own comes before them

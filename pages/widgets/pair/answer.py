@@ -68,7 +68,9 @@ def _readings(change: Change) -> tuple[str, str]:
 
 
 def readings_of(item: Difference) -> tuple[str, str]:
-    """Readings of A and B where a difference of texts begins; of another difference its words, for both."""
+    """Readings of A and B where a text differs first, or of a box that one side has alone; else empty."""
+    if item.kind in _ALONE and (alone := item.words.partition("), ")[2].strip('"')):
+        return (alone, _NOTHING) if item.kind == "extra" else (_NOTHING, alone)
     changes = text_changes(*item.texts) if item.texts is not None else []
     return _readings(changes[0]) if changes and changes[0].kind == "text" else ("", "")
 
