@@ -4,6 +4,7 @@ import atexit
 import gc
 import multiprocessing.spawn
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -19,12 +20,14 @@ from tests.support import bf16_kernels, warm_interpreter
 # Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
 gc.disable()
 wait_politely()
+OWN = Path(tempfile.mkdtemp(prefix="dsocr-tests-"))
+"""Caches and the log of this process of the tests, half a gigabyte at times: gone when it ends."""
 # transformers copies remote code into a cache of the user's; tests bring their own.
-os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="dsocr-test-modules-")
+os.environ["HF_MODULES_CACHE"] = str(OWN / "modules")
 os.environ["HF_HUB_OFFLINE"] = "1"
-# So does the mirror of a remote history: what an earlier run of the tests left there would be believed.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="dsocr-test-cache-")
-errors.LOG_FILE = Path(tempfile.mkdtemp(prefix="dsocr-test-log-")) / "errors.log"
+# So does the history's index: what an earlier run of the tests left there would be believed.
+os.environ["XDG_CACHE_HOME"] = str(OWN / "cache")
+errors.LOG_FILE = OWN / "errors.log"
 
 
 def has_gpu() -> bool:
@@ -54,6 +57,10 @@ class _WithoutTriton(pytest.Module):
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     """Skip files that import kernels where there is no Triton."""
     return None if find_spec("triton") else _WithoutTriton.from_parent(parent, path=module_path)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(OWN, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:
