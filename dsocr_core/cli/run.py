@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.answers import Answer
-from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.read import PageOptions, read
 from dsocr_core.settings import Settings, SettingsError
 
@@ -24,7 +23,6 @@ class RunOptions(PageOptions):
         backend: what reads the pages (default: the engine); its own settings follow as --backend.KEY VALUE
         batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
         resume: go on with that run directory: skip what is done there
-        inputs: read nothing: print what the model gets of the pages, with hashes; needs no weights
         cluster: local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md
         status: read nothing: print how far a run over a cluster is, from its output, a directory or a URL
     """
@@ -32,7 +30,6 @@ class RunOptions(PageOptions):
     backend: BackendChoice | None = None
     batch: int | None = None
     resume: str | None = None
-    inputs: bool = False
     cluster: str | None = None
     status: str | None = None
     nvtx_only: bool = False
@@ -70,8 +67,6 @@ def run(
     if chosen.status is not None:
         return over_cluster.status(chosen.status)
     settings = replace(settings, a=chosen.backend)
-    if chosen.inputs:
-        return inputs(chosen, of_this_machine(settings))
     plan = chosen.plan("run", typed, chosen.resume, batch=chosen.batch)
     kind = settings.spec("a").kind
     if plan.batch is not None and plan.batch > 1 and kind != "fast":
