@@ -21,7 +21,6 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
-from dsocr_core.reading.margins import Ties
 from dsocr_core.reading.parity import Comparison, to_document
 from dsocr_core.reading.parity_records import (
     NOT_KNOWN,
@@ -30,7 +29,6 @@ from dsocr_core.reading.parity_records import (
     Difference,
     Verdict,
     passes,
-    reproduced,
 )
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
@@ -66,7 +64,7 @@ class Report:
         self.left_over: Mapping[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.run_ids: Sequence[str | None] = ()  # of the runs of the history that hold the pages, by B
-        self.ties, self.drafts = Ties(), Given()
+        self.drafts = Given()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
@@ -122,8 +120,6 @@ class Report:
         if len(self.backends) == 2:
             console.print(PARITY_WORDS)
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
-            if self.ties.finding:
-                console.print(Text(self.ties.finding))
         for name, left in self.left_over.items():
             for words in left.lines():
                 console.print(Text(f"{name}: {words}", style="yellow"))
@@ -138,11 +134,7 @@ class Report:
         self._rows.seek(0)
         for row, cells in zip_longest(rows, self._cells):
             if (words := causes.get(row["image"])) and len(self.backends) == 2:
-                found = [Cause(each["cause"], each["words"]) for each in row["causes"]]
-                row["causes"] = [each.document() for each in reproduced(found, words)]
-                if row["margins"] and row["margins"]["tie"] and row["input_parity"] is not False:
-                    self.ties.ties -= 1
-                    self.ties.other_settings += 1
+                row["causes"] = [Cause("reproduced", words).document()]
                 if cells:
                     cells[1:] = parity_cells(row)
             self._rows.write(json_line(row) + "\n")
@@ -155,7 +147,6 @@ class Report:
         passed = not error and all(passes(each.verdict) for each in comparisons)
         self.passed += passed
         self.failed += not passed
-        self.ties.add(next((each.report for each in comparisons), None))
         # A page that could not be opened has only failed.
         parity = to_document(None, [Difference("failed", error or "")])
         for each in comparisons:
@@ -165,8 +156,7 @@ class Report:
 
     def _totals(self) -> dict[str, Any]:
         counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
-        ties = {"ties": self.ties.document()} if len(self.backends) == 2 else {}
-        return counts | {"drafts": self.drafts.document()} | ties
+        return counts | {"drafts": self.drafts.document()}
 
     def _print_totals(self, console: Console) -> None:
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""

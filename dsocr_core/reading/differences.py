@@ -10,7 +10,6 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 
 from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words
-from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text, page_texts
 from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance
 from dsocr_core.reading.postprocess import clean_text
@@ -69,32 +68,16 @@ def end_of(result: OcrResult) -> FinishReason | None:
 
 
 def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
-    """Repetition loops and token limits of one side alone; what both share is no difference."""
-    found = list[Difference]()
-    for make in (_loop, _cut):
-        of_sides = (make(side, of) for side, of in zip(SIDES, (a, b), strict=True) if of)
-        alone = [each for each in of_sides if each]
-        found += alone if len(alone) == 1 else []
-    return found
-
-
-def _loop(side: Side, result: OcrResult) -> Difference | None:
-    loop = find_loop(result.text_raw) if result.text_raw else None
-    if loop is None:
-        return None
-    unit = " ".join(loop.unit.split())[:60]
-    words = f"{side.upper()} repeated {unit!r} {loop.count} times from character {loop.start:,}"
-    return Difference("loop", words, where=side, evidence=vars(loop) | {"unit": loop.unit[:500]})
-
-
-def _cut(side: Side, result: OcrResult) -> Difference | None:
-    if result.finish_reason != "length":
-        return None
+    """The token limit at which one side alone ended; what both share is no difference."""
+    cut = [(side, of) for side, of in zip(SIDES, (a, b), strict=True) if of and of.finish_reason == "length"]
+    if len(cut) != 1:
+        return []
+    [(side, result)] = cut
     limit = result.inputs.max_new_tokens if result.inputs else result.request.max_new_tokens
     facts = {"tokens": result.new_tokens, "limit": None if limit == UNLIMITED else limit}
     count = "" if result.new_tokens is None else f" after {plural(result.new_tokens, 'token')}"
     evidence: Evidence = {name: value for name, value in facts.items() if value is not None}
-    return Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=evidence)
+    return [Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=evidence)]
 
 
 # --- what came out --------------------------------------------------------------------------------

@@ -143,7 +143,9 @@ def causes(
     lines: Sequence[InputLine],
     divergence: Divergence | None,
 ) -> tuple[Cause, ...]:
-    """Settings that differ in what decides, then loops, ties and rounding; none where the outputs are equal.
+    """Settings that differ in what decides, then the token limit, ties and rounding.
+
+    None where the outputs are equal.
 
     Rounding of another number type is no tie and needs none: no margin speaks against it. Where rounding
     does not explain a divergence, another order of sums does not either.
@@ -170,8 +172,6 @@ def causes(
             of_a, of_b = (shortened(" ".join((text or NOT_KNOWN).split()), 80) for text in (line.a, line.b))
             found.setdefault(cause, words.format(a=of_a, b=of_b))
     for item in differences:
-        if item.kind == "loop":
-            found["loop"] = f"{item.words}: from there on nothing can agree"
         if item.kind == "truncated":
             found.setdefault("length", item.words)
     if divergence is not None and margins is not None:

@@ -15,11 +15,8 @@ step, where the published code computes it in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
 
-from dsocr_core.reading.parity_records import Margins, ParityReport
+from dsocr_core.reading.parity_records import Margins
 from dsocr_core.reading.records import OcrResult, TopTwo
 
 TIE_ULPS = 4.0
@@ -60,55 +57,3 @@ def margins_at(a: OcrResult, b: OcrResult, index: int) -> Margins | None:
     top_a, top_b = (result.top_two[index] if index < len(result.top_two) else None for result in (a, b))
     dtype_a, dtype_b = (result.inputs.dtype if result.inputs else None for result in (a, b))
     return margins(top_a, top_b, (dtype_a, dtype_b))
-
-
-# --- the ties of a run ----------------------------------------------------------------------------
-
-FEWEST_TIES = 2
-"""Ties on one run from which on they are a finding."""
-
-
-@dataclass
-class Ties:
-    """Counts of one run, page by page."""
-
-    pages: int = 0  # whose tokens are known on both sides
-    divergences: int = 0
-    ties: int = 0  # those of the divergences that rounding alone can explain
-    other_settings: int = 0
-    """Divergences that settings explain, which differ or reproduced them: no tie is counted there."""
-
-    @classmethod
-    def of(cls, reports: Iterable[ParityReport | None]) -> Ties:
-        """The counts of a run's pages."""
-        counted = cls()
-        for report in reports:
-            counted.add(report)
-        return counted
-
-    def add(self, report: ParityReport | None) -> None:
-        """Count a page; None is a page that was not compared."""
-        if report is None or report.tokens_equal is None:
-            return
-        self.pages += 1
-        if (divergence := report.first_divergence) is not None:
-            self.divergences += 1
-            if report.input_parity is False or any(each.name == "reproduced" for each in report.causes):
-                self.other_settings += 1
-            else:
-                self.ties += divergence.margins is not None and divergence.margins.tie
-
-    @property
-    def finding(self) -> str | None:
-        """Say what this many ties mean, in words; None below `FEWEST_TIES`."""
-        if self.ties < FEWEST_TIES:
-            return None
-        return (
-            f"{self.ties} of {self.divergences} divergences (on {self.pages} pages) are ties. That many are "
-            f"a finding: a tie explains one divergence, not {self.ties}, and a systematic rounding "
-            "difference looks exactly like this. Search for the first stage whose output differs."
-        )
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready values: the counts and the finding, null where there is none."""
-        return asdict(self) | {"finding": self.finding}

@@ -53,14 +53,13 @@ class Tolerance:
 # --- differences and their causes -----------------------------------------------------------------
 
 Kind = Literal[
-    "failed", "absent", "pages", "loop", "truncated", "ended", "missing", "extra", "relabelled", "text",
+    "failed", "absent", "pages", "truncated", "ended", "missing", "extra", "relabelled", "text",
     "lines", "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
 ]  # fmt: skip
 KINDS: dict[Kind, str] = {
     "failed": "could not be read",
     "absent": "in one run only",
     "pages": "other pages",
-    "loop": "repetition loop",
     "truncated": "truncated at the token limit",
     "ended": "end not known",
     "missing": "box missing",
@@ -98,7 +97,7 @@ class Difference:
     """... and its boxes by `Box.index`; no boxes: it is about the page."""
     evidence: dict[str, int | float | str] = field(default_factory=dict)
     """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
-    error_rate. order: moved, matched. loop: period, count, start, unit. truncated: tokens, limit.
+    error_rate. order: moved, matched.  truncated: tokens, limit.
     inputs, same_text: lines."""
     texts: tuple[str, str] | None = field(default=None, repr=False)  # both texts, where these differ
 
@@ -131,7 +130,7 @@ def sentences(differences: Sequence[Difference], most: int = 3) -> tuple[str, ..
 
 CauseName = Literal[
     "reproduced", "prompt", "image", "exif", "preset", "grid", "ngram", "length", "dtype", "rotary",
-    "attention", "loop", "tie", "not a tie",
+    "attention", "tie", "not a tie",
 ]  # fmt: skip
 
 
@@ -150,11 +149,6 @@ class Cause:
     def document(self) -> dict[str, Any]:
         """JSON-ready values."""
         return {"cause": self.name, "words": self.words}
-
-
-def reproduced(found: Sequence[Cause], words: str) -> tuple[Cause, ...]:
-    """Causes of a page whose difference was reproduced: that first, and what was only likely goes."""
-    return (Cause("reproduced", words), *(each for each in found if each.name == "loop"))
 
 
 # --- boxes, inputs, tokens ------------------------------------------------------------------------

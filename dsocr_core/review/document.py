@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsocr_core.base.formatting import plural, speed_ratio
-from dsocr_core.reading.margins import Ties
 from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.review.page import PageReview
@@ -42,7 +41,6 @@ def document(review: Review) -> dict[str, Any]:
         "only_a": sum(page.names[1] is None for page in review.pages),
         "only_b": sum(page.names[0] is None for page in review.pages),
         "parity": {verdict: parity[verdict] for verdict in VERDICT_WORDS},
-        "ties": Ties.of(page.report for page in review.pages).document(),
         "changed": sum(page.changed for page in review.pages),
         "rejected": sum(rejected(page.name, given) for page in review.pages),
         "kinds": {kind: kinds[kind] for kind in KINDS if kinds[kind]},

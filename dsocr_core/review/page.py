@@ -16,7 +16,6 @@ from dsocr_core.reading.parity_records import (
     Verdict,
     in_order,
     passes,
-    reproduced,
     sentences,
 )
 from dsocr_core.reading.records import SIDES, OcrResult
@@ -88,9 +87,9 @@ class PageReview:
         return self.report.causes if self.report else ()
 
     def explained(self, words: str) -> PageReview:
-        """This page with a cause that was reproduced."""
+        """This page with a cause that was reproduced; what was only likely goes."""
         assert self.report is not None
-        return replace(self, report=replace(self.report, causes=reproduced(self.causes, words)))
+        return replace(self, report=replace(self.report, causes=(Cause("reproduced", words),)))
 
     @property
     def pairs(self) -> tuple[BoxPair, ...]:
@@ -124,7 +123,7 @@ class PageReview:
 
 
 _WEIGHTS: dict[Kind, float] = {
-    "loop": 80, "truncated": 60, "inputs": 5, "same_text": 5,
+    "truncated": 60, "inputs": 5, "same_text": 5,
     "moved": 2, "spelling": 2, "tokens": 2, "plain": 2,
 }  # fmt: skip
 

@@ -15,8 +15,7 @@ from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageFailed
 from dsocr_core.read.report import Report, report_of
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import Margins
-from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from tests.support.results import make_result
 
 REQUEST = OcrRequest(Path("page.png"), "small")
@@ -82,20 +81,3 @@ def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
     assert [(row["verdict"], row["error"]) for row in document(report)["pages"]] == [
         ("not_comparable", "torn.png: no image"), ("not_comparable", "vendor: the worker died"),
     ]  # fmt: skip
-
-
-def tied(found: Comparison) -> Comparison:
-    """The comparison with its divergence made a tie."""
-    assert found.report is not None and found.report.first_divergence is not None
-    top = TopTwo((1, 2), (1.0, 0.9))
-    divergence = replace(found.report.first_divergence, margins=Margins(top, top, "float32", 1.0, True))
-    found.__dict__["report"] = replace(found.report, first_divergence=divergence)
-    return found
-
-
-def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
-    same = comparison("same", "same")
-    report = reported(same, tied(comparison("abc", "abd")), tied(comparison("abc", "axc")))
-    assert (report.ties.divergences, report.ties.ties) == (2, 2)
-    assert "2 of 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
-    assert "finding" not in shown(reported(same, tied(comparison("abc", "abx"))))

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsocr_core.reading.margins import TIE_ULPS, Ties, margins, ulp
+from dsocr_core.reading.margins import TIE_ULPS, margins, ulp
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import ParityReport, reproduced
+from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo, top_two_steps
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup
@@ -60,7 +60,6 @@ TABLE = [
     ("prompt", asked("small", "<image>\nFree OCR."), VENDOR, ["prompt"]),
     ("preset", asked("base"), VENDOR, ["preset"]),
     ("EXIF", replace(eager(), image_size=(800, 1000)), VENDOR, ["exif"]),
-    ("loop", eager(markup() + "over and over. " * 20), VENDOR, ["loop"]),
     ("length limit", replace(eager(max_new_tokens=9), **CUT), VENDOR, ["length"]),
     ("strong before weak", eager(no_repeat_ngram_size=35, dtype="bfloat16"), VENDOR, ["ngram", "dtype"]),
     # Ties come after settings. Where rounding does not explain it, no other order of sums does.
@@ -90,12 +89,6 @@ def test_a_tie_comes_with_its_figures() -> None:
         f"the tokens diverge at step {STEP}, not a tie: margin 3 of A and 0.125 of B, "
         "together 25 ULP of bfloat16: rounding does not explain it"
     )
-
-
-def test_what_was_reproduced_comes_first_and_alone() -> None:
-    far = eager(logits=CLEAR, no_repeat_ngram_size=35)
-    found = reproduced(compared(far, VENDOR).causes, "B is reproduced exactly with n-gram size 20")
-    assert [cause.name for cause in found] == ["reproduced"]
 
 
 # --- margins ----------------------------------------------------------------------------------------
@@ -148,34 +141,3 @@ def test_a_step_without_a_margin_ends_the_record(step: tuple[float, float]) -> N
     assert top_two_steps([1, 2, 3, 4, 1, 2], [2.0, 1.0, *step, 2.0, 1.0]) == (TopTwo((1, 2), (2.0, 1.0)),)
     with pytest.raises(ValueError, match="no pairs"):
         top_two_steps([1, 2, 3], [1.0, 0.5, 0.25])
-
-
-# --- the ties of a run ------------------------------------------------------------------------------
-
-
-def page_of(kind: str) -> ParityReport:
-    """A page of that kind: equal, tie, far (no tie), ended, plain (no logits), unknown (no tokens)."""
-    a, b = make_result("abcd", dtype="bfloat16"), make_result("abXd", "vendor", dtype="bfloat16")
-    of_kind = {"equal": b, "ended": make_result("ab"), "unknown": replace(a, token_ids=None), "plain": a}
-    tied = recorded(a, *((7.5, 4.5) if kind == "far" else (7.5, 7.46875)))
-    found = compare_results(of_kind.get(kind, tied), b)
-    causes = reproduced(found.causes, "with n-gram 35") if kind == "reproduced" else found.causes
-    return replace(found, causes=causes)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "counts", "is_finding"),
-    [
-        ("", (0, 0, 0), False), ("tie unknown", (1, 1, 1), False),
-        ("far far tie plain ended", (5, 5, 1), False), ("tie equal tie", (3, 2, 2), True),
-        ("tie tie tie far", (4, 4, 3), True), ("tie reproduced reproduced", (3, 3, 1), False),
-    ],
-)  # fmt: skip
-def test_many_ties_are_a_finding_and_one_is_not(
-    kinds: str, counts: tuple[int, int, int], is_finding: bool
-) -> None:
-    ties = Ties.of([None, *map(page_of, kinds.split())])
-    assert (ties.pages, ties.divergences, ties.ties) == counts
-    pages, divergences, count = counts
-    words = f"{count} of {divergences} divergences (on {pages} pages) are ties. That many are a finding"
-    assert (ties.finding or "").startswith(words) if is_finding else ties.finding is None

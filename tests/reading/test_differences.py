@@ -11,7 +11,6 @@ from dsocr_core.reading.parity_records import KINDS, Difference, Kind, ParityRep
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, changed, markup
 
-TURN = "again and again, "
 BROKEN = "\n\n<|ref|>text<|/ref|><|det|>[[1, 2]]<|/det|>\n"
 
 
@@ -77,16 +76,6 @@ def test_boxes_of_one_block_are_one_difference_of_text() -> None:
 def test_text_that_no_box_stands_for_is_compared_by_itself(a: str, b: str, words: str) -> None:
     report = texts(a, b)
     assert report.verdict == "differs" and only(report, "text").words == words
-
-
-def test_a_repetition_loop_of_one_side_says_its_unit_and_turns() -> None:
-    report = texts(markup() + TURN * 20)
-    assert [item.kind for item in report.differences] == ["loop", "text"]
-    evidence = report.differences[0].evidence
-    assert (evidence["period"], evidence["count"]) == (len(TURN), 20)
-    assert sorted(str(evidence["unit"])) == sorted(TURN)
-    assert report.differences[0].words.endswith(f"20 times from character {evidence['start']:,}")
-    assert texts(markup() + TURN * 20, markup() + TURN * 20).differences == ()
 
 
 def test_settings_that_differ_are_named_beside_other_texts() -> None:

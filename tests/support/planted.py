@@ -89,13 +89,6 @@ def truncated(blocks: list[Block], chance: random.Random) -> None:
     blocks[-1] = (label, box, text[: max(1, len(text) // 2)])
 
 
-def loop(blocks: list[Block], chance: random.Random) -> None:
-    """The last block says one sentence again and again, up to the ceiling."""
-    unit = chance.choice(("and so it goes on, ", "the valley and the river, ", "Page 3 of 4. "))
-    label, box, text = blocks[-1]
-    blocks[-1] = (label, box, f"{text} {unit * 30}")
-
-
 def jitter(blocks: list[Block], chance: random.Random) -> None:
     """One coordinate of one box off by one step: a difference that means nothing."""
     number, side = chance.randrange(len(blocks)), chance.randrange(4)
@@ -105,14 +98,14 @@ def jitter(blocks: list[Block], chance: random.Random) -> None:
 
 KINDS: dict[str, Change] = {
     "moved": moved, "missing": missing, "extra": extra, "relabelled": relabelled, "text": text_changed,
-    "order": order_changed, "truncated": truncated, "loop": loop,
+    "order": order_changed, "truncated": truncated,
 }  # fmt: skip
 """Kind of difference, as `parity_records.KINDS` names it, and what makes it."""
 
 
 def changed(result: OcrResult, change: Change, chance: random.Random) -> OcrResult:
     """A result whose blocks were changed. Of a page without an end the tokens reach the ceiling."""
-    ended = change not in (truncated, loop)
+    ended = change is not truncated
     blocks = [(span.label, tuple(map(int, span.boxes[0])), span.text.strip("\n")) for span in result.blocks]
     blocks[-1] = (*blocks[-1][:2], blocks[-1][2].removesuffix(END_MARKER))
     change(blocks, chance)

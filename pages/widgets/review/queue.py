@@ -34,7 +34,7 @@ NAME_FIRST = "Enter your name first; it is saved with your verdict."
 SAME, ONLY_A, ONLY_B = "same text", "only in A", "only in B"
 _GROUPS: dict[str, frozenset[Kind]] = {
     "not compared": frozenset({"failed", "pages"}),
-    "ended differently": frozenset({"loop", "truncated", "ended"}),
+    "ended differently": frozenset({"truncated", "ended"}),
     "text": frozenset({"text", "lines", "table"}),
     "boxes": frozenset({"missing", "extra", "relabelled", "moved", "order"}),
 }
