@@ -18,24 +18,23 @@ from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
 from dsocr_core.base.specs import Dtype
 from dsocr_core.base.system import unbounded
 from dsocr_core.cli.answers import Answer
+from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.settings import Settings, history_location
 
 State = Literal["ok", "missing", "optional"]
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _INSTALL = "pip install -r requirements.txt"
-_INSTALL_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
+_GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
+_REMOTE = f"the published remote code imports it: {_GPU}"
 _NEEDED = (
     "torch", "tokenizers", "safetensors", "pillow", "pypdfium2", "streamlit", "duckdb", "pyarrow",
     "transformers",
 )  # fmt: skip
 _OPTIONAL = {
     "nvtx": "profilers see no stages; it is for Linux only",
-    "flash-attn": f"for --attention flash_attention_2: {_INSTALL_GPU}",
-    **dict.fromkeys(
-        ("einops", "addict", "easydict", "torchvision"),
-        f"the published remote code imports it: {_INSTALL_GPU}",
-    ),
+    "flash-attn": f"for --attention flash_attention_2: {_GPU}",
+    **dict.fromkeys(("einops", "addict", "easydict", "torchvision"), _REMOTE),
 }
 """By package what to do where it is not installed."""
 
@@ -51,20 +50,15 @@ class Finding:
 
 
 def doctor(
-    *,
-    checkpoint: str = Settings.checkpoint,
-    dtype: Dtype = "auto",
-    history: str = HISTORY,
-    clear: bool = False,
+    *, checkpoint: str = Settings.checkpoint, dtype: Dtype = "auto", history: str = HISTORY
 ) -> Answer:
     """Say what is on this machine and what is missing for what.
 
     Args:
         checkpoint: the checkpoint to look at
         dtype: number type that it would be read in
-        clear: delete what stopped writers left behind
     """
-    findings = list(examine(Settings(checkpoint=checkpoint, dtype=dtype, history=history), clear))
+    findings = list(examine(Settings(checkpoint=checkpoint, dtype=dtype, history=history)))
     failed = any(finding.state == "missing" for finding in findings)
     table = Table(title="What is here", title_justify="left")
     for column in ("", "State", "Found", "What to do"):
@@ -76,13 +70,16 @@ def doctor(
     return Answer(document, (table,), FAILED if failed else OK)
 
 
-def examine(settings: Settings, clear: bool = False) -> Iterator[Finding]:
-    """Look at interpreter, GPU, packages, the checkpoint and the history. Never raises for what it finds.
-
-    With `clear`, what writers that were stopped left in the history is deleted.
-    """
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at interpreter, GPU, packages, the checkpoint and the history. Never raises for what it finds."""
     yield Finding("python", "ok", platform.python_version())
-    yield from _gpus(settings)
+    directory, config = settings.checkpoint.removeprefix("random:"), None
+    try:
+        config = load_config(Path(directory))
+        sizes = _checkpoint(settings, Path(directory), config)
+    except DsocrError as error:
+        sizes = Finding("checkpoint", "missing", str(error), "give --checkpoint DIRECTORY")
+    yield from _gpus(settings.dtype, config)
     for name in (*_NEEDED, *_OPTIONAL):
         try:
             yield Finding(name, "ok", version(name))
@@ -91,15 +88,17 @@ def examine(settings: Settings, clear: bool = False) -> Iterator[Finding]:
             yield Finding(name, state, "not installed", _OPTIONAL.get(name, _INSTALL))
     for what in unbounded():
         yield Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
-    yield _checkpoint(settings)
-    yield from _history(settings, clear)
-    cache, why = cache_directory(), why_unwritable(cache_directory())
-    advice = "a temporary one is made each time: name a folder with DSOCR_CACHE"
-    state = "optional" if why else "ok"
-    yield Finding("cache", state, f"{cache}; {why}" if why else str(cache), advice if why else "")
+    yield sizes
+    yield from _history(settings)
+    cache = cache_directory()
+    if why := why_unwritable(cache):
+        advice = "a temporary one is made each time: name a folder with DSOCR_CACHE"
+        yield Finding("cache", "optional", f"{cache}; {why}", advice)
+    else:
+        yield Finding("cache", "ok", str(cache))
 
 
-def _gpus(settings: Settings) -> Iterator[Finding]:
+def _gpus(dtype: Dtype, config: ModelConfig | None) -> Iterator[Finding]:
     """A line for each GPU: what it is, what it lacks, and whether the checkpoint's weights fit."""
     import torch
 
@@ -108,16 +107,12 @@ def _gpus(settings: Settings) -> Iterator[Finding]:
     from dsocr_core.models.weights import weight_bytes
 
     if not torch.cuda.is_available():
-        advice = "the published checkpoint needs a GPU"
-        if "too old" in no_gpu():
-            advice = "install a newer driver, or a torch of its CUDA version; " + advice
+        driver = "too old" in no_gpu()
+        newer = "install a newer driver, or a torch of its CUDA version; " if driver else ""
+        advice = f"{newer}the published checkpoint needs a GPU"
         yield Finding("GPU", "optional", f"{no_gpu()}; pages are read on the CPU", advice)
         return
-    try:
-        config = load_config(Path(settings.checkpoint.removeprefix("random:")))
-        needed = weight_bytes(config, resolve_dtype(settings.dtype, torch.device("cuda")))
-    except DsocrError:
-        needed = 0
+    needed = weight_bytes(config, resolve_dtype(dtype, torch.device("cuda"))) if config else 0
     for number in range(torch.cuda.device_count()):
         gpu = Gpu.of(torch.device("cuda", number))
         fits, takes = needed <= gpu.free_bytes, ""
@@ -128,27 +123,23 @@ def _gpus(settings: Settings) -> Iterator[Finding]:
         yield Finding(f"GPU {number}" if number else "GPU", state, f"{gpu}{takes}", advice)
 
 
-def _checkpoint(settings: Settings) -> Finding:
+def _checkpoint(settings: Settings, directory: Path, config: ModelConfig) -> Finding:
+    """Raises DsocrError for a tokenizer that cannot be loaded."""
     from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
     from dsocr_core.page.tokenizer import Tokenizer
 
-    random, directory = settings.checkpoint.startswith("random:"), settings.checkpoint.removeprefix("random:")
-    try:
-        decoder = load_config(Path(directory)).decoder
-        if random:
-            return Finding("checkpoint", "ok", f"{directory}: random weights of its sizes")
-        Tokenizer.load(Path(directory))
-    except DsocrError as error:
-        return Finding("checkpoint", "missing", str(error), "give --checkpoint DIRECTORY")
-    if not any(Path(directory, name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
+    if settings.checkpoint.startswith("random:"):
+        return Finding("checkpoint", "ok", f"{directory}: random weights of its sizes")
+    Tokenizer.load(directory)
+    if not any((directory / name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
         absent, advice = f"{directory}: no {INDEX_NAME}", "download the whole checkpoint"
         return Finding("checkpoint", "missing", absent, advice)
+    decoder, embedded = config.decoder, " (embedded: knows rendered pages only)" * settings.is_embedded
     sizes = f"{decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
-    embedded = " (embedded: knows rendered pages only)" if settings.is_embedded else ""
     return Finding("checkpoint", "ok", f"{directory}: {sizes}{embedded}")
 
 
-def _history(settings: Settings, clear: bool) -> Iterator[Finding]:
+def _history(settings: Settings) -> Iterator[Finding]:
     """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
     if not settings.history:
         yield Finding("history", "optional", "runs are not recorded", "give --history a path")
@@ -157,7 +148,7 @@ def _history(settings: Settings, clear: bool) -> Iterator[Finding]:
         from dsocr_core.runs.storage import Storage
 
         storage = Storage(history_location(settings))
-        runs, left = len(storage.names()), storage.leftovers(clear)
+        runs, left = len(storage.names()), storage.leftovers()
     except (DsocrError, ImportError) as error:
         yield Finding("history", "missing", str(error), "give --history a path that can be read")
         return
@@ -165,11 +156,5 @@ def _history(settings: Settings, clear: bool) -> Iterator[Finding]:
     advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
     yield Finding("history", "missing", f"{found}; {why}", advice) if why else Finding("history", "ok", found)
     for item in left:
-        detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
-        if item.stays:
-            advice = "it could not be deleted: do it by hand, as its owner"
-            yield Finding("leftover", "missing", f"{detail}; {item.stays}", advice)
-        elif clear:
-            yield Finding("leftover", "ok", f"cleared {detail}")
-        else:
-            yield Finding("leftover", "optional", detail, "a writer was stopped: doctor --clear")
+        detail = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped"
+        yield Finding("leftover", "optional", detail, "delete that folder")

@@ -17,7 +17,6 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,9 +95,6 @@ class Leftover:
 
     path: str
     bytes: int
-    age_s: float
-    stays: str = ""
-    """Why it could not be deleted."""
 
 
 class Storage:
@@ -241,20 +237,14 @@ class Storage:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-    def leftovers(self, clear: bool = False) -> list[Leftover]:
-        """Directories of writers that are gone: no process has locked them. With `clear` they are deleted."""
+    def leftovers(self) -> list[Leftover]:
+        """Directories of writers that are gone: no process has locked them."""
         found = []
         for directory in sorted((self.root / "unfinished").glob("*")):
             with contextlib.suppress(OSError), directory_lock(directory):
                 stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
                 size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
-                age_s = time.time() - max(status.st_mtime for status in stats)
-                found.append(leftover := Leftover(str(directory), size, max(age_s, 0.0)))
-                try:
-                    if clear:
-                        shutil.rmtree(directory)
-                except OSError as error:
-                    leftover.stays = f"{error.filename or directory}: {error.strerror}"
+                found.append(Leftover(str(directory), size))
         return found
 
 

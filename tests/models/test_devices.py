@@ -12,9 +12,8 @@ from dsocr_core.cli.doctor import _gpus
 from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.models.devices import Gpu, no_gpu
-from dsocr_core.models.family import parse_config
+from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.weights import CheckpointError, _require_gpu, weight_bytes
-from dsocr_core.settings import Settings
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
@@ -76,10 +75,9 @@ def test_doctor_names_each_card_and_holds_the_weights_against_its_memory(
     card: list[Gpu], tmp_path: Path
 ) -> None:
     checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny")
-    settings = Settings(checkpoint=str(checkpoint))
     needed = weight_bytes(parse_config(tiny_config()), torch.bfloat16)
     card += [gpu((7, 5)), gpu((6, 1)), gpu((9, 0), free=needed - 1)]
-    found = list(_gpus(settings))
+    found = list(_gpus("auto", load_config(checkpoint)))
     assert [(each.subject, each.state) for each in found] == [
         ("GPU", "ok"), ("GPU 1", "optional"), ("GPU 2", "missing"), ("GPU 3", "missing"),
     ]  # fmt: skip
@@ -99,7 +97,7 @@ def test_a_driver_that_is_too_old_is_named(
     no_gpu.cache_clear()
     monkeypatch.setattr(torch.cuda, "init", too_old)
     try:
-        (found,) = _gpus(Settings())
+        (found,) = _gpus("auto", None)
         assert "driver on your system is too old (found version 11040); pages" in found.detail
         assert "install a newer driver" in found.advice
         assert resolve_device("auto") == torch.device("cpu")

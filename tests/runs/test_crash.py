@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -89,7 +90,8 @@ def kill_often(python: Path, kind: str, root: Path, times: int) -> None:
                 assert fresh.run_ids() == history.run_ids()
             assert len(history.storage.leftovers()) <= 1 + number % 2
             if number % 2:
-                history.storage.leftovers(clear=True)
+                for left in history.storage.leftovers():
+                    shutil.rmtree(left.path)
                 assert not any((root / "unfinished").iterdir())
         assert whole == {run_id: content(root / "runs" / run_id) for run_id in check(history)}
         folder = history._made.path.parent
