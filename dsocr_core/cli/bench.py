@@ -4,11 +4,10 @@ this code beside what it was before, with exit codes for CI.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from dsocr_core.base.console import cancelled_by_interrupt
 from dsocr_core.base.paths import Temporary
@@ -17,9 +16,6 @@ from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
-
-if TYPE_CHECKING:
-    from dsocr_core.measure.processes import Work
 
 
 def bench(
@@ -36,7 +32,6 @@ def bench(
     nvtx_only: bool = False,
     profile: Path | None = None,
     save: bool = False,
-    no_count: bool = False,
     typed: str,
 ) -> Answer:
     """Measure what a page costs, engine by engine. The last line is one JSON document.
@@ -51,8 +46,7 @@ def bench(
         images: images of each prompt, for a model that takes several
         repeat: measured passes, after the warm-up
         profile: write torch's trace of one more page there, for Perfetto and history import
-        save: record each engine as a run of the history
-        no_count: leave out the FLOPs of each shape of page, which --save counts
+        save: record each engine as a run of the history, with the FLOPs of its pages
     """
     if save and nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
@@ -62,7 +56,7 @@ def bench(
 
     plan = BenchPlan(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
-        images, profile, count=save and not no_count,
+        images, profile, count=save,
     )  # fmt: skip
     machine = MachineWatch()
     if save:
@@ -103,35 +97,6 @@ def profile(
     return Answer(document, (f"{launched} launches of {stage} recorded as run {run_id}",))
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkOptions:
-    """Work of each process.
-
-    Args:
-        engine: engine to measure
-        size: of the page in pixels
-        tokens: new tokens; the end token is ignored
-        batch: pages that the fast engine reads together
-        pages: pages of one pass (default: 5, or --batch)
-        passes: measured passes of a process
-    """
-
-    engine: EngineName = "eager"
-    size: str = "1280x1280"
-    tokens: int = 100
-    batch: int = 1
-    pages: int | None = None
-    passes: int = 3
-
-    def work(self, settings: Settings) -> Work:
-        """Raises DsocrError."""
-        from dsocr_core.measure.processes import Work
-        from dsocr_core.measure.synthetic_page import parse_size
-
-        size, pages = "x".join(map(str, parse_size(self.size))), self.pages or max(Work.pages, self.batch)
-        return Work(settings, self.engine, size, self.tokens, self.batch, pages, self.passes)
-
-
 def gate(
     settings: Annotated[Settings, "engine"],
     images: tuple[str, ...] = (),
@@ -143,7 +108,12 @@ def gate(
     repeats: int = 10,
     contended: bool = False,
     markdown: str | None = None,
-    work: WorkOptions,
+    engine: EngineName = "eager",
+    size: str = "1280x1280",
+    tokens: int = 100,
+    batch: int = 1,
+    pages: int | None = None,
+    passes: int = 3,
 ) -> Answer:
     """Measure this code beside a baseline, in processes by turns, and tell whether it is slower. Exit
     code 0: within or faster, 3: slower, 4: inconclusive, 1: pages differ, 2: bad usage.
@@ -157,21 +127,28 @@ def gate(
         repeats: processes a side at most
         contended: count processes beside other programs too
         markdown: write Markdown, for a pull request
+        engine: engine to measure
+        size: of the page in pixels
+        tokens: new tokens; the end token is ignored
+        batch: pages that the fast engine reads together
+        pages: pages of one pass (default: 5, or --batch)
+        passes: measured passes of a process
     """
     from dsocr_core.measure import gate_report
     from dsocr_core.measure.gate import Plan, hold
+    from dsocr_core.measure.processes import Work
+    from dsocr_core.measure.synthetic_page import parse_size
 
     if repeats < 2:
         raise SettingsError(f"--repeats is {repeats}: give 2 or more")
     metrics = tuple(filter(None, (name.strip() for name in on.split(","))))
+    sides, pages = "x".join(map(str, parse_size(size))), pages or max(Work.pages, batch)
+    work = Work(settings, engine, sides, tokens, batch, pages, passes)
     with ExitStack() as stack:
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
-        plan = Plan(
-            work.work(settings), location, baseline, commit, repeats, metrics,
-            share_of(fail_above), contended, images,
-        )  # fmt: skip
-        gated = hold(plan, cancel)
+        shares = share_of(fail_above), contended
+        gated = hold(Plan(work, location, baseline, commit, repeats, metrics, *shares, images), cancel)
     lines = [written(markdown, gate_report.markdown(gated))] if markdown else []
     show: list[Shown] = [partial(gate_report.print_gate, gated), *lines]
     return Answer(gate_report.document(gated), show, gate_report.exit_code(gated))
@@ -179,7 +156,10 @@ def gate(
 
 def share_of(text: str) -> float:
     """A share from "3%" or "3". Raises SettingsError."""
-    with suppress(ValueError):
-        if 0 < (found := float(text.strip().removesuffix("%")) / 100) < 1:
-            return found
-    raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
+    try:
+        found = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1:
+        raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
+    return found

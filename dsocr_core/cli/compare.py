@@ -168,7 +168,7 @@ def _compare_pages(
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    found = read(all_settings, plan, record_in, f"it is in {plan.directory}", count=not chosen.no_count)
+    found = read(all_settings, plan, record_in, f"it is in {plan.directory}")
     if not chosen.why:
         return found, None
     return found, partial(
@@ -194,7 +194,7 @@ def _compare_runs(
         return compare_runs(chosen, location, chosen.images, explain)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
-    found = read([recorded.settings], plan, record_in, f"it is in {directory}", count=not chosen.no_count)
+    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=str(record_in))), "runs", found.runs[0])

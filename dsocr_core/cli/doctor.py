@@ -49,9 +49,7 @@ class Finding:
     advice: str = ""
 
 
-def doctor(
-    *, checkpoint: str = Settings.checkpoint, dtype: Dtype = "auto", history: str = HISTORY
-) -> Answer:
+def doctor(*, checkpoint: str = Settings.checkpoint, dtype: Dtype = "auto", history: str = HISTORY) -> Answer:
     """Say what is on this machine and what is missing for what.
 
     Args:

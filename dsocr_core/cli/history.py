@@ -1,11 +1,11 @@
-"""`history COMMAND`: list, sql, import, export, count, trash, check."""
+"""`history COMMAND`: list, sql, import, export, trash, check."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -24,17 +24,14 @@ from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     from dsocr_core.runs.history import History
-    from dsocr_core.runs.importers.imported import Skipped
 
+_NARROW = ("run_id", "created", "preset", "pages", "failed")
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
     "tags",
 )  # fmt: skip
-_NARROW = ("run_id", "created", "preset", "pages", "failed")
-"""Columns that fit into less than `_WIDE` characters."""
 _WIDE = 140
-_FEW = 5
-"""Files left out that are named one by one; more are summed up by reason."""
+"""Characters that all `_COLUMNS` need; `_NARROW` fit into less."""
 _MOST_ROWS = 10_000
 """Rows of an answer that are laid out as a table."""
 _ROOM = 2**30
@@ -109,12 +106,11 @@ def sql(
     return Answer(write, shown + ([more] if shown and len(found) > _MOST_ROWS else []), always=csv)
 
 
-def import_runs(options: HistoryOptions, paths: tuple[Path, ...], *, verbose: bool = False) -> Answer:
+def import_runs(options: HistoryOptions, paths: tuple[Path, ...]) -> Answer:
     """Import run directories, exported runs and runs of other programs.
 
     Args:
         paths: folders (whole trees too), zip or CSV files
-        verbose: name every file that was not taken
     """
     from dsocr_core.runs.importers.detect import import_paths
 
@@ -127,24 +123,16 @@ def import_runs(options: HistoryOptions, paths: tuple[Path, ...], *, verbose: bo
         for word, runs in (("imported", report.imported), ("there   ", report.known))
         for run in runs
     ]
-    lines += [Text(f"skipped  {line}", style="yellow") for line in _skipped(report.skipped, verbose)]
+    first = {item.reason: item.path for item in reversed(report.skipped)}
+    for reason, count in Counter(item.reason for item in report.skipped).most_common():
+        more = f" and {count - 1:,} more" if count > 1 else ""  # --json names each
+        lines.append(Text(f"skipped  {first[reason]}{more}: {reason}", style="yellow"))
     counts = len(report.imported), len(report.known), len(report.skipped)
     lines.append(Text("{} imported, {} there already, {} skipped".format(*counts)))
     if not (taken := report.imported or report.known):
         nothing = "nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep"
         lines.append(Text(nothing))
     return Answer(report.document(), lines, OK if taken else FAILED)
-
-
-def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
-    """A line for each file, or, of many, for each reason."""
-    if verbose or len(items) <= _FEW:
-        yield from (f"{item.path}: {item.reason}" for item in items)
-        return
-    first = {item.reason: item.path for item in reversed(items)}
-    for reason, count in Counter(item.reason for item in items).most_common():
-        yield f"{first[reason]}{f' and {count - 1:,} more' if count > 1 else ''}: {reason}"
-    yield "files are summed up by reason; --verbose names each"
 
 
 def export(
@@ -177,23 +165,6 @@ def export(
     return Answer({"target": str(target), what: count}, (line,))
 
 
-def count(options: HistoryOptions, runs: tuple[str, ...], *, config: Path | None = None) -> Answer:
-    """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
-
-    Args:
-        runs: ids of runs
-        config: the model's config.json or its directory, of runs that did not record theirs
-    """
-    from analytic_model.counted import count_run
-    from dsocr_core.models.family import read_config
-
-    given = None if config is None else read_config(config)[0]
-    with options.opened() as history:
-        done = {run_id: count_run(history, run_id, given) for run_id in runs}
-    lines = [f"{run_id}: {shapes} shapes counted" for run_id, shapes in done.items()]
-    return Answer({"counted": done}, lines)
-
-
 def trash(
     options: HistoryOptions,
     runs: tuple[str, ...] = (),
@@ -221,33 +192,25 @@ def trash(
     return Answer({what: number}, (f"{number} {what}",))
 
 
-def check(options: HistoryOptions, *, trash: bool = False) -> Answer:
-    """Hold every file against its checksum; name what is damaged or left over.
-
-    Args:
-        trash: put what cannot be read into the trash
-    """
+def check(options: HistoryOptions) -> Answer:
+    """Hold every file against its checksum; name what is damaged or left over."""
     from dsocr_core.runs.history import check as check_history
 
     with options.opened(name_problems=False) as history:
         report = check_history(history)
-        if trash:
-            history.trash(report.runs)
     lines = [Text(f"damaged  {each.entry}: {each.reason}", style="red") for each in report.damaged]
     other = report.other_versions.items()
     lines += [Text(f"not read  runs/{run_id}: {reason}", style="yellow") for run_id, reason in other]
     lines.append(Text(f"{report.files:,} files of {report.entries:,} runs are as they were written"))
     for item in report.leftovers:
-        words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped; doctor --clear deletes it"
+        words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped: delete that folder"
         lines.append(Text(words, style="yellow"))
     if report.damaged:
-        done = "moved to the trash" if trash else "history check --trash puts it into the trash"
-        back = "history import puts a run back from its zip"
-        lines.append(Text(f"{len(report.damaged)} damaged: {done}; {back}"))
+        way_out = "history trash RUN hides a run, history import puts it back from its zip"
+        lines.append(Text(f"{len(report.damaged)} damaged: {way_out}"))
     return Answer(asdict(report), lines, FAILED if report.damaged else OK)
 
 
 COMMANDS: dict[str, Command] = {
-    "list": list_runs, "sql": sql, "import": import_runs, "export": export, "count": count, "trash": trash,
-    "check": check,
+    "list": list_runs, "sql": sql, "import": import_runs, "export": export, "trash": trash, "check": check,
 }  # fmt: skip

@@ -32,8 +32,7 @@ class PageOptions:
         pages_together: pages of a document in one prompt, without a number all; given images are one document
         recursive: read folders below given ones too; pages are named by their path from there
         out: run directory to write (default: data/runs/TIME-COMMAND)
-        save: record it as a run of the history
-        no_count: leave out the FLOPs of each shape of page, which --save counts
+        save: record it as a run of the history, with the FLOPs of its pages
     """
 
     images: tuple[str, ...] = field(default=(), kw_only=False)
@@ -42,7 +41,6 @@ class PageOptions:
     recursive: bool = False
     out: str | None = None
     save: bool = False
-    no_count: bool = False
 
     def plan(self, command: str, typed: str, resume: str | None = None, **more: Any) -> RunPlan:
         """Plan of reading these pages into `out`, else a new directory of that command."""

@@ -78,5 +78,4 @@ def run(
         settings = of_this_machine(settings)
     record_in = settings.history if chosen.save else None
     goes_on, timed = f"go on with --resume {plan.directory}", not chosen.nvtx_only
-    found = read([settings], plan, record_in, goes_on, timed, count=not chosen.no_count)
-    return found.answer()
+    return read([settings], plan, record_in, goes_on, timed).answer()

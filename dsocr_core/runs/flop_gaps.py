@@ -9,6 +9,9 @@ from dsocr_core.base.formatting import duration, percent, plural, significant
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 
+NOT_COUNTED = "recorded without FLOPs"
+"""Reason of the query `gap_missing` for a run whose FLOPs can be counted."""
+
 
 def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
     """A run's stages, what loses most first, of one backend (left out: the first). Raises DsocrError."""
@@ -18,8 +21,7 @@ def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
         missing, _ = history.query("gap_missing")
         reason = missing.loc[missing["run_id"] == run_id, "reason"]
         words = reason.iloc[0] if len(reason) else "it is in the trash"
-        way_out = ": dsocr history count counts them" if words == "recorded without FLOPs" else ""
-        raise DsocrError(f"run {run_id}: {words}{way_out}")
+        raise DsocrError(f"run {run_id}: {words}")
     backends = list(rows["backend"].unique())
     backend = backend or backends[0]
     if backend not in backends:

@@ -435,8 +435,6 @@ class Damage:
 
     entry: str
     reason: str
-    open: bool = True
-    """True where the entry's runs are read all the same: only a picture or the like is damaged."""
 
 
 @dataclass
@@ -452,12 +450,6 @@ class CheckReport:
     leftovers: list[Leftover] = field(default_factory=list)
     """Directories of writers that did not finish."""
 
-    @property
-    def runs(self) -> list[str]:
-        """List what `History.trash` takes of what cannot be read."""
-        names = [damage.entry for damage in self.damaged if not damage.open]
-        return [name.removeprefix("runs/") for name in names if name.startswith("runs/")]
-
 
 def check(history: History) -> CheckReport:
     """Hold every file of a history against its checksum; what lies damaged in the trash is not named.
@@ -468,7 +460,7 @@ def check(history: History) -> CheckReport:
     report = CheckReport(leftovers=history.storage.leftovers(), other_versions=history.of_other_versions)
     for entry, reason in sorted(history.problems.items()):
         if entry.removeprefix("runs/") not in report.other_versions:
-            report.damaged.append(Damage(entry, reason, open=False))
+            report.damaged.append(Damage(entry, reason))
     for run_id in history.run_ids():
         report.entries += 1
         try:

@@ -65,7 +65,7 @@ def test_an_exported_run_imports_once_and_leftovers_are_named(
     Path(where[1], "unfinished", "broken.1").mkdir(parents=True)
     [left] = document("history", "check", *where)["leftovers"]
     assert left["path"].endswith("broken.1")
-    assert "doctor --clear deletes it" in said("history", "check", *where)
+    assert "delete that folder" in said("history", "check", *where)
 
 
 def test_a_relative_history_lies_in_the_project_as_for_every_command(

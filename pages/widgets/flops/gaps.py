@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.models.family import computed_stages
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.flop_gaps import exact_sentence, lost_sentence
+from dsocr_core.runs.flop_gaps import NOT_COUNTED, exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value, short
 from pages.widgets.flops.address import PARAMETERS, STATE, TIME, bound, put, value
@@ -114,7 +114,7 @@ def _asked(history: History) -> _AllRuns:
     notes = {}
     if len(missing):
         counts = missing["reason"].value_counts()
-        way_out = " `dsocr history count RUN` counts them." if "recorded without FLOPs" in counts else ""
+        way_out = " `dsocr flops report --run RUN` counts them." if NOT_COUNTED in counts else ""
         notes[f"{plural(len(missing), 'run')} without FLOPs"] = f"No FLOPs: {_counted(counts)}.{way_out}"
     if without := len(names) - len(bounded):
         why = firsts.loc[[side not in bounded for side in names], "no_bound"].value_counts()
