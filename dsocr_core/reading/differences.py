@@ -1,19 +1,19 @@
-"""Differences of two results, each once: how they ended, boxes, their order and texts, what went in."""
+"""Differences of two outputs, each once: how they ended, boxes, their order and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from dsocr_core.base.formatting import plural, shortened
-from dsocr_core.reading.input_parity import IMAGE, LIMIT, inputs_words
 from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text, page_texts
-from dsocr_core.reading.parity_records import BoxPair, Difference, InputLine, Kind, Tolerance
+from dsocr_core.reading.parity_records import BoxPair, Difference, Tolerance
 from dsocr_core.reading.postprocess import clean_text
-from dsocr_core.reading.records import SIDES, UNLIMITED, FinishReason, OcrResult, Side
+from dsocr_core.reading.records import SIDES, UNLIMITED, OcrResult, Side
 from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, squeezed, text_changes
 
 _SHORT = 40
@@ -23,48 +23,6 @@ ORDER_LIMIT = 5000
 Text = tuple[str, Sequence[Span]]
 """A text and its spans."""
 Pairs = Sequence[BoxPair]
-Evidence = dict[str, int | float | str]
-
-
-# --- what went in, and how each side ended --------------------------------------------------------
-
-
-def other_pages(a: OcrResult, b: OcrResult, lines: Iterable[InputLine]) -> Difference | None:
-    """Why both sides did not read the same pages; None when nothing says so.
-
-    Other image files are the same page where the pixels that went into the model are known to be equal.
-    """
-    if len(a.sizes) != len(b.sizes):
-        return Difference("pages", f"A read {plural(len(a.sizes), 'page')}, B {len(b.sizes)}")
-    for number, (of_a, of_b) in enumerate(zip(a.sizes, b.sizes, strict=True), start=1):
-        if of_a != of_b:
-            which = "page sizes" if len(a.sizes) == 1 else f"sizes of page {number}"
-            return Difference(
-                "pages", f"{which} differ, {' and '.join(f'{w} x {h}' for w, h in (of_a, of_b))}"
-            )
-    if any(line.name == IMAGE and line.unequal for line in lines):
-        return Difference("pages", "the image files differ")
-    return None
-
-
-def input_differences(lines: Iterable[InputLine], ends: Iterable[str | None], same: bool) -> list[Difference]:
-    """Settings that are known to differ; the token limit is among them where a side ended at it.
-
-    They never break the tolerance and are never identical, even where the outputs are the same: that shows
-    that they do not matter on this page, not that the backends are the same.
-    """
-    cut = "length" in ends
-    unequal = [each for each in lines if each.unequal or (each.name == LIMIT and each.differs and cut)]
-    evidence: Evidence = {"lines": ", ".join(line.name for line in unequal)}
-    kind: Kind = "same_text" if same else "inputs"
-    return [Difference(kind, inputs_words(unequal), True, evidence=evidence)] if unequal else []
-
-
-def end_of(result: OcrResult) -> FinishReason | None:
-    """Tell how a result ended, as its backend says or its text shows; None when neither does."""
-    if result.finish_reason is None and result.text_raw.endswith(END_MARKER):
-        return "eos"
-    return result.finish_reason
 
 
 def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
@@ -76,11 +34,8 @@ def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
     limit = result.inputs.max_new_tokens if result.inputs else result.request.max_new_tokens
     facts = {"tokens": result.new_tokens, "limit": None if limit == UNLIMITED else limit}
     count = "" if result.new_tokens is None else f" after {plural(result.new_tokens, 'token')}"
-    evidence: Evidence = {name: value for name, value in facts.items() if value is not None}
-    return [Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=evidence)]
-
-
-# --- what came out --------------------------------------------------------------------------------
+    known = {name: value for name, value in facts.items() if value is not None}
+    return [Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=known)]
 
 
 def output_differences(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tolerance) -> list[Difference]:
@@ -90,8 +45,8 @@ def output_differences(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tole
         found = _of_page((a.text_raw, a.blocks), (b.text_raw, b.blocks), pairs, tolerance, "")
     else:
         if a.notes != b.notes:
-            notes = (f"{name}: {note}" for name, side in (("A", a), ("B", b)) for note in side.notes)
-            found = [Difference("pages", words) for words in notes]
+            found = [Difference("pages", f"A: {note}") for note in a.notes]
+            found += [Difference("pages", f"B: {note}") for note in b.notes]
         sides = (page_texts(side.text_raw, side.blocks) for side in (a, b))
         for number, (of_a, of_b) in enumerate(zip_longest(*sides, fillvalue=("", ()))):
             if clean_text(of_a[0]) != clean_text(of_b[0]):
@@ -112,43 +67,39 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
     near: list[BoxPair] = []
     for pair in pairs:
         if (box := pair.lone) is not None:
-            kind: Kind = "extra" if pair.a else "missing"
-            side = "A" if pair.a else "B"
+            kind, side = ("extra", "A") if pair.a else ("missing", "B")
             quoted = f', "{_short(box.text)}"' if box.text.strip() else ""
-            words = f"only {side} has {_named_box(box)}{quoted}"
-            yield _of(kind, place + words, [pair], within and not box.text, {"label": box.label})
+            words = f"{place}only {side} has {_named(box)}{quoted}"
+            yield _of(kind, words, [pair], within and not box.text, label=box.label)
         elif pair.a and pair.b:
             shift = pair.shift_percent or 0.0
-            facts: Evidence = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
+            facts = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
             if pair.state == "relabelled":
-                labels: Evidence = {"label_a": pair.a.label, "label_b": pair.b.label}
-                words = f"box {pair.a.index + 1} is {_label(pair.a)} in A and {_label(pair.b)} in B"
-                yield _of("relabelled", place + words, [pair], within, facts | labels)
+                was, now = _short(pair.a.label), _short(pair.b.label)
+                words = f"{place}box {pair.a.index + 1} is {was} in A and {now} in B"
+                labels = {"label_a": pair.a.label, "label_b": pair.b.label}
+                yield _of("relabelled", words, [pair], within, **facts, **labels)
             if shift > tolerance.shift_percent:
-                words = f"{_named_box(pair.a)} by {shift:.3g} % of the page's side"
-                yield _of("moved", place + words, [pair], False, facts)
+                words = f"{place}{_named(pair.a)} by {shift:.3g} % of the page's side"
+                yield _of("moved", words, [pair], False, **facts)
             elif shift > 0:
                 near.append(pair)
     if near:
         most = max(pair.shift_percent or 0.0 for pair in near)
-        words = f"{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
-        yield _of("moved", place + words, near, True, {"shift_percent": round(most, 3)})
+        words = f"{place}{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
+        yield _of("moved", words, near, True, shift_percent=round(most, 3))
 
 
-def _of(kind: Kind, words: str, pairs: Pairs, within: bool, evidence: Evidence, **more: Any) -> Difference:
+def _of(kind: Any, words: str, pairs: Pairs, within: bool, **evidence: int | float | str) -> Difference:
     """A difference of the boxes of pairs; where they are of one side alone, it is that side's."""
     of_a = tuple(pair.a.index for pair in pairs if pair.a)
     of_b = tuple(pair.b.index for pair in pairs if pair.b)
     where: Side | Literal["both"] = "both" if bool(of_a) == bool(of_b) else "a" if of_a else "b"
-    return Difference(kind, words, within, where, of_a, of_b, evidence, **more)
+    return Difference(kind, words, within, where, of_a, of_b, evidence)
 
 
-def _named_box(box: Box) -> str:
-    return f"box {box.index + 1} ({_label(box)})"
-
-
-def _label(box: Box) -> str:
-    return " ".join(box.label[:_SHORT].split())
+def _named(box: Box) -> str:
+    return f"box {box.index + 1} ({_short(box.label)})"
 
 
 def _short(text: str) -> str:
@@ -162,7 +113,7 @@ def _order(pairs: Pairs, place: str) -> Iterator[Difference]:
     steps = [step for step in LCSseq.opcodes(of_b, sorted(of_b)) if step.tag in ("delete", "replace")]
     if moved := [pair for step in steps for *_, pair in both[step.src_start : step.src_end]]:
         words = f"{place}{len(moved)} of {plural(len(both), 'box', 'boxes')}"
-        yield _of("order", words, moved, True, {"moved": len(moved), "matched": len(both)})
+        yield _of("order", words, moved, True, moved=len(moved), matched=len(both))
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -182,10 +133,8 @@ def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
     """Text that no box stands for: before the first block, after unreadable markup."""
     parts, position = [], 0
     for span in spans:
-        parts.append(text_raw[position : span.start])
+        parts += [text_raw[position : span.start], "" if span.boxes else block_text(span)]
         position = span.end + len(span.text)
-        if not span.boxes:
-            parts.append(block_text(span))
     parts.append(text_raw[position:].removesuffix(END_MARKER))
     return "\n".join(part for each in parts if (part := each.replace(PAGE, "").strip()))
 
@@ -219,23 +168,22 @@ def _texts(
     for texts, own in blocks.items():
         if texts[0] == texts[1]:
             continue
-        changes = text_changes(*texts)
-        spelt += [] if changes else own
-        spelling = spelling or not changes
+        if not (changes := text_changes(*texts)):
+            spelt, spelling = [*spelt, *own], True
         box = own[0].a if own else None
-        name = _named_box(box) if box else "outside of boxes" if pairs else ""
-        distance = _distance(*texts) if changes else 0
-        facts: Evidence = {"distance": distance, "error_rate": round(distance / max(1, len(texts[1])), 4)}
+        name = _named(box) if box else "outside of boxes" if pairs else ""
         for kind in get_args(ChangeKind):
             if some := [each for each in changes if each.kind == kind]:
                 what = named(some) if kind == "text" else plural(len(some), "place")
                 said = place + ", ".join(filter(None, (name, what)))
-                evidence = facts | {"digits": some[0].has_digit}
-                found.append(_of(kind, said, own, within, evidence, texts=texts))
-    found.sort(key=lambda item: not item.evidence.get("digits"))
+                distance = _distance(*texts)
+                edits = round(distance / max(1, len(texts[1])), 4)
+                facts = {"distance": distance, "error_rate": edits, "digits": some[0].has_digit}
+                found.append(replace(_of(kind, said, own, within, **facts), texts=texts))
+    found.sort(key=lambda item: not item.evidence["digits"])
     if words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]:
         found.append(Difference("text", f"{place}beyond the characters that are measured"))
     lone = any(pair.lone and pair.lone.text for pair in pairs)
     if spelling or (words[0] != words[1] and not (found or lone or reordered)):
-        found.append(_of("spelling", f"{place}a reader sees the same", spelt, True, {}))
+        found.append(_of("spelling", f"{place}a reader sees the same", spelt, True))
     return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dsocr_core.base.formatting import shortened
 from dsocr_core.reading.parity_records import (
-    NOT_KNOWN,
     SETTINGS,
     Cause,
     CauseName,
@@ -18,18 +17,9 @@ from dsocr_core.reading.parity_records import (
 from dsocr_core.reading.records import ModelInputs, OcrResult
 
 PROMPT, PRESET, PAGE_SIZE, IMAGE = "prompt", "preset", "page size, EXIF applied", "image SHA-256"
-MODEL_LINES = (
-    PROMPT_TOKENS, PROMPT_IDS, IMAGE_TOKENS, IMAGE_MASK, GRID, GLOBAL, GLOBAL_HASH, TILES, TILES_HASH, NGRAM,
-    DTYPE, ROTARY, ATTENTION, LIMIT,
-) = (
-    "prompt tokens", "prompt ids", "image tokens", "image mask", "grid", "global view", "global view SHA-256",
-    "tiles", "tiles SHA-256", "n-gram size", "dtype", "rotary frequencies", "attention", "token limit",
-)  # fmt: skip
-"""The lines about the model's inputs."""
-_SHOWN_ONLY = (ATTENTION, LIMIT)
-"""Lines that do not decide: SDPA, our default attention, has no counterpart in the published decoder, and a
-limit that is never reached changes nothing.
-"""
+PROMPT_IDS, GRID, NGRAM, DTYPE, ROTARY = "prompt ids", "grid", "n-gram size", "dtype", "rotary frequencies"
+ATTENTION, LIMIT = "attention", "token limit"
+_PIXELS = ("global view SHA-256", "tiles SHA-256")
 KNOWN_INPUT = "input: "
 """Begins the name of a fact of a result's environment that is a line of these, known without its inputs."""
 _SHORT = 24
@@ -37,21 +27,39 @@ _SHORT = 24
 Facts = Mapping[str, str | None]
 
 
-def input_facts(inputs: ModelInputs | None) -> Facts:
-    """The model's inputs as texts, by line; the prompt's ids are all of them."""
-    if inputs is None:
-        return dict.fromkeys(MODEL_LINES)
-    runs = (f"{start}..{start + length - 1}" for start, length in inputs.image_mask)
-    grid, view, tiles = (
-        " x ".join(map(str, shape)) for shape in (inputs.grid, inputs.global_shape, inputs.tiles_shape)
-    )
-    values = (
-        str(len(inputs.prompt_ids)), " ".join(map(str, inputs.prompt_ids)), str(inputs.image_token_count),
-        ", ".join(runs) or "none", grid, view, inputs.global_sha256, tiles, inputs.tiles_sha256,
-        inputs.ngram_words if inputs.no_repeat_ngram_size else "0", inputs.dtype, inputs.rotary_dtype,
-        inputs.attention, str(inputs.max_new_tokens),
-    )  # fmt: skip
-    return dict(zip(MODEL_LINES, values, strict=True))
+def _by(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _ids(of: ModelInputs) -> str:
+    digest = hashlib.sha256(str(of.prompt_ids).encode()).hexdigest()
+    return f"{' '.join(map(str, of.prompt_ids[:8]))} ... (SHA-256 {digest[:12]})"
+
+
+def _mask(of: ModelInputs) -> str:
+    return ", ".join(f"{start}..{start + length - 1}" for start, length in of.image_mask) or "none"
+
+
+_FACTS: Mapping[str, Callable[[ModelInputs], object]] = {
+    "prompt tokens": lambda of: len(of.prompt_ids),
+    PROMPT_IDS: _ids,
+    "image tokens": lambda of: of.image_token_count,
+    "image mask": _mask,
+    GRID: lambda of: _by(of.grid),
+    "global view": lambda of: _by(of.global_shape),
+    _PIXELS[0]: lambda of: of.global_sha256,
+    "tiles": lambda of: _by(of.tiles_shape),
+    _PIXELS[1]: lambda of: of.tiles_sha256,
+    NGRAM: lambda of: of.ngram_words,
+    DTYPE: lambda of: of.dtype,
+    ROTARY: lambda of: of.rotary_dtype,
+    ATTENTION: lambda of: of.attention,
+    LIMIT: lambda of: of.max_new_tokens,
+}
+"""The lines about the model's inputs. Attention and limit do not decide: SDPA, our default attention, has no
+counterpart in the published decoder, and a limit that is never reached changes nothing.
+"""
+MODEL_LINES = tuple(_FACTS)
 
 
 def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
@@ -59,48 +67,44 @@ def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
 
     Another image file decides nothing where the pixels that went into the model are known to be equal.
     """
-    model = _compared(*(_known_facts(result) for result in (a, b)))
-    pixels = {line.state for line in model if line.name in (GLOBAL_HASH, TILES_HASH)}
+    model = compare_inputs(a.inputs, b.inputs, a.environment, b.environment)
+    same_pixels = all(line.state == "equal" for line in model if line.name in _PIXELS)
     of_a, of_b = _around(a), _around(b)
-    around = (InputLine(name, of_a[name], of_b[name], name != IMAGE or pixels != {"equal"}) for name in of_a)
+    around = (InputLine(name, of_a[name], of_b[name], name != IMAGE or not same_pixels) for name in of_a)
     return (*around, *model)
 
 
-def compare_inputs(a: ModelInputs | None, b: ModelInputs | None) -> tuple[InputLine, ...]:
-    """Compare what went into both models, one line for each of `MODEL_LINES`."""
-    return _compared(input_facts(a), input_facts(b))
+def compare_inputs(
+    a: ModelInputs | None,
+    b: ModelInputs | None,
+    known_a: Mapping[str, str] = {},
+    known_b: Mapping[str, str] = {},
+) -> tuple[InputLine, ...]:
+    """Compare what went into both models, one line for each of `MODEL_LINES`.
 
-
-def _compared(a: Facts, b: Facts) -> tuple[InputLine, ...]:
-    lines = (InputLine(name, a[name], b[name], name not in _SHOWN_ONLY) for name in MODEL_LINES)
-    return tuple(_short_ids(line) if line.name == PROMPT_IDS else line for line in lines)
+    Of unknown inputs some lines may be in the side's environment.
+    """
+    return tuple(
+        InputLine(
+            name,
+            str(fact(a)) if a else known_a.get(KNOWN_INPUT + name),
+            str(fact(b)) if b else known_b.get(KNOWN_INPUT + name),
+            name not in (ATTENTION, LIMIT),
+        )
+        for name, fact in _FACTS.items()
+    )
 
 
 def _around(result: OcrResult) -> Facts:
     """Facts besides the model's own inputs."""
     request, files = result.request, (result.request.file, *result.request.more_files)
     sizes = ", ".join(f"{width} x {height}" for width, height in result.sizes)
-    hashes = ", ".join(file.sha256 for file in files if file)
     return {
-        PROMPT: request.prompt, PRESET: request.preset, PAGE_SIZE: sizes if all(result.image_size) else None,
-        IMAGE: hashes if request.file else None,
-    }  # fmt: skip
-
-
-def _known_facts(result: OcrResult) -> Facts:
-    if result.inputs is not None:
-        return input_facts(result.inputs)
-    return {name: result.environment.get(f"{KNOWN_INPUT}{name}") for name in MODEL_LINES}
-
-
-def _short_ids(line: InputLine) -> InputLine:
-    """The first ids where both are equal, else those around the first difference."""
-    ids = [(text or "").split() for text in (line.a, line.b)]
-    first = next(i for i, (x, y) in enumerate(zip_longest(*ids)) if x != y) if line.differs else 0
-    start = max(0, first - 3)
-    prefix = f"from {start}: " if start else ""
-    a, b = (f"{prefix}{' '.join(side[start : first + 8])} ..." for side in ids)
-    return InputLine(line.name, line.a and a, line.b and b)
+        PROMPT: request.prompt,
+        PRESET: request.preset,
+        PAGE_SIZE: sizes if all(result.image_size) else None,
+        IMAGE: ", ".join(file.sha256 for file in files if file) if request.file else None,
+    }
 
 
 def inputs_words(lines: Iterable[InputLine]) -> str:
@@ -116,23 +120,19 @@ def inputs_words(lines: Iterable[InputLine]) -> str:
 # --- causes ---------------------------------------------------------------------------------------
 
 _CAUSES: Mapping[str, tuple[CauseName, str, tuple[str, ...]]] = {
-    PROMPT: ("prompt", "the prompts differ: {a} and {b}", ()),
-    IMAGE: ("image", "the image files differ, so nothing after them can agree", ()),
-    PRESET: ("preset", "the presets differ: {a} and {b}", ()),
-    GRID: ("grid", "the page was cut into other tiles: {a} and {b}", (PRESET, IMAGE)),
+    PROMPT: ("prompt", "the prompts differ", ()),
+    IMAGE: ("image", "the image files differ", ()),
+    PRESET: ("preset", "the presets differ", ()),
+    GRID: ("grid", "the page was cut into other tiles", (PRESET, IMAGE)),
     PROMPT_IDS: ("prompt", "the prompts became other tokens", (PROMPT, PRESET, IMAGE, GRID)),
-    NGRAM: (
-        "ngram", "the n-gram rule differs: size {a} and {b}; repeated phrases are cut differently", (),
-    ),
-    LIMIT: ("length", "the token limits differ: {a} and {b}", ()),
-    DTYPE: ("dtype", "the number types differ: {a} and {b}; near ties of logits fall differently", ()),
-    ROTARY: ("rotary", "the rotary frequencies were rounded differently: {a} and {b}", (DTYPE,)),
-    ATTENTION: (
-        "attention", "the attention implementations differ: {a} and {b}; near ties may fall differently", (),
-    ),
-}  # fmt: skip
+    NGRAM: ("ngram", "the n-gram rule differs", ()),
+    LIMIT: ("length", "the token limits differ", ()),
+    DTYPE: ("dtype", "the number types differ", ()),
+    ROTARY: ("rotary", "the rotary frequencies were rounded differently", (DTYPE,)),
+    ATTENTION: ("attention", "the attention implementations differ", ()),
+}
 """Lines that explain differences, a cause before what follows from it: its name and words, and the lines
-beside which it says nothing more.
+with which it says nothing more.
 """
 
 
@@ -145,18 +145,16 @@ def causes(
 ) -> tuple[Cause, ...]:
     """Settings that differ in what decides, then the token limit, ties and rounding.
 
-    None where the outputs are equal.
-
-    Rounding of another number type is no tie and needs none: no margin speaks against it. Where rounding
-    does not explain a divergence, another order of sums does not either.
+    None where the outputs are equal. Rounding of another number type is no tie and needs none: no margin
+    speaks against it. Where rounding does not explain a divergence, another order of sums does not either.
     """
     kinds = {item.kind for item in differences}
     if kinds <= SETTINGS and divergence is None:
         return ()
     differing = {line.name: line for line in lines if line.differs}
+    margins = divergence.margins if divergence else None
     if "truncated" not in kinds:
         differing.pop(LIMIT, None)
-    margins = divergence.margins if divergence else None
     if margins is not None and not margins.tie:
         differing.pop(ATTENTION, None)
     found: dict[CauseName, str] = {}
@@ -168,9 +166,9 @@ def causes(
         )
     for name, (cause, words, follows) in _CAUSES.items():
         if name in differing and differing.keys().isdisjoint(follows):
-            line = differing[name]
-            of_a, of_b = (shortened(" ".join((text or NOT_KNOWN).split()), 80) for text in (line.a, line.b))
-            found.setdefault(cause, words.format(a=of_a, b=of_b))
+            sides = (str(side) for side in (differing[name].a, differing[name].b))
+            values = " and ".join(shortened(" ".join(side.split()), 80) for side in sides)
+            found.setdefault(cause, f"{words}: {values}")
     for item in differences:
         if item.kind == "truncated":
             found.setdefault("length", item.words)

@@ -14,22 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.boxes import coordinate_differences, match_boxes
-from dsocr_core.reading.differences import (
-    character_error_rate,
-    end_of,
-    input_differences,
-    one_sided,
-    other_pages,
-    output_differences,
-    words_of,
-)
-from dsocr_core.reading.input_parity import IMAGE, PAGE_SIZE, causes, input_lines
-from dsocr_core.reading.margins import margins_at
-from dsocr_core.reading.markup import SCALE
+from dsocr_core.reading.differences import character_error_rate, one_sided, output_differences, words_of
+from dsocr_core.reading.input_parity import IMAGE, LIMIT, PAGE_SIZE, causes, input_lines, inputs_words
+from dsocr_core.reading.markup import END_MARKER, SCALE
 from dsocr_core.reading.parity_records import (
     Difference,
     Divergence,
+    InputLine,
+    Kind,
+    Margins,
     ParityReport,
     Tolerance,
     Verdict,
@@ -45,27 +40,25 @@ _MOST_OF_AN_ERROR = 300
 
 def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
     """Compare two results of the same page; B is the reference."""
-    tolerance = tolerance or Tolerance()
-    lines, ends, as_read = input_lines(a, b), (end_of(a), end_of(b)), (a, b)
+    tolerance, as_read, lines = tolerance or Tolerance(), (a, b), input_lines(a, b)
+    ends, boxes = [_end(side) for side in as_read], [side.boxes_known or None for side in as_read]
     a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
     shifts = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
-    equal = None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
-    alone = " and ".join(name for name, side in zip("AB", as_read, strict=True) if not side.boxes_known)
-    if other := other_pages(a, b, lines):
-        others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
-        found = [other, *input_differences(others, ends, same=False)]
+    tokens_equal = None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
+    if other := _other_pages(a, b, lines):
+        named = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
+        found = [other, *_settings(named, "length" in ends, "inputs")]
     else:
         # Equal texts have equal boxes: the boxes are read from them.
-        same = clean_text(a.text_raw) == clean_text(b.text_raw) and equal is not False
+        same = clean_text(a.text_raw) == clean_text(b.text_raw) and tokens_equal is not False
         found = [] if same and None in ends else one_sided(a, b)
-        unknown = " and ".join(name for name, end in zip("AB", ends, strict=True) if end is None)
         if not same:
-            found += [Difference("ended", f"of {unknown}")] if unknown else []
+            found += [Difference("ended", f"of {unknown}")] if (unknown := _unknown(ends)) else []
             found += output_differences(a, b, pairs, tolerance)
-        found += [Difference("plain", f"of {alone}", within=True)] if alone else []
-        found += input_differences(lines, ends, same and not found)
-    divergence = None if equal else first_divergence(a, b)
+        found += [Difference("plain", f"of {alone}", within=True)] if (alone := _unknown(boxes)) else []
+        found += _settings(lines, "length" in ends, "inputs" if found or not same else "same_text")
+    divergence = None if tokens_equal else _first_divergence(a, b)
     verdict: Verdict = "within_tolerance" if found else "identical"
     if not all(item.within for item in found):
         verdict = "not_comparable" if other else "differs"
@@ -80,12 +73,46 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
         boxes_matched=len(shifts),
         max_coordinate_difference_percent=max(map(max, shifts), default=None),
         mean_coordinate_difference_percent=sum(map(sum, shifts)) / 4 / len(shifts) if shifts else None,
-        tokens_equal=equal,
+        tokens_equal=tokens_equal,
         first_divergence=divergence,
         character_error_rate=character_error_rate(*words),
         inputs=lines,
-        boxes_known=not alone,
+        boxes_known=None not in boxes,
     )
+
+
+def _unknown(facts: Sequence[object]) -> str:
+    """The sides of which a fact is not known: "A and B"."""
+    return " and ".join(name for name, fact in zip("AB", facts, strict=True) if fact is None)
+
+
+def _end(result: OcrResult) -> str | None:
+    """Tell how a result ended, as its backend says or its text shows; None when neither does."""
+    return result.finish_reason or ("eos" if result.text_raw.endswith(END_MARKER) else None)
+
+
+def _other_pages(a: OcrResult, b: OcrResult, lines: Sequence[InputLine]) -> Difference | None:
+    """Why both sides did not read the same pages; None when nothing says so."""
+    if len(a.sizes) != len(b.sizes):
+        return Difference("pages", f"A read {plural(len(a.sizes), 'page')}, B {len(b.sizes)}")
+    for number, sizes in enumerate(zip(a.sizes, b.sizes, strict=True), start=1):
+        if sizes[0] != sizes[1]:
+            which = "page sizes" if len(a.sizes) == 1 else f"sizes of page {number}"
+            words = " and ".join(f"{width} x {height}" for width, height in sizes)
+            return Difference("pages", f"{which} differ, {words}")
+    files = any(line.name == IMAGE and line.unequal for line in lines)
+    return Difference("pages", "the image files differ") if files else None
+
+
+def _settings(lines: Sequence[InputLine], cut: bool, kind: Kind) -> list[Difference]:
+    """Settings that are known to differ; the token limit is among them where a side ended at it.
+
+    They never break the tolerance and are never identical, even where the outputs are the same: that shows
+    that they do not matter on this page, not that the backends are the same.
+    """
+    unequal = [each for each in lines if each.unequal or (each.name == LIMIT and each.differs and cut)]
+    names = ", ".join(line.name for line in unequal)
+    return [Difference(kind, inputs_words(unequal), True, evidence={"lines": names})] if unequal else []
 
 
 def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
@@ -110,6 +137,39 @@ def with_page_size(result: OcrResult, other: OcrResult | None) -> OcrResult:
 def _without_boxes(result: OcrResult) -> OcrResult:
     text = result_mmd(result.text_raw, result.request.form, result.blocks)
     return replace(result, text_raw=text, token_ids=None, token_texts=(), top_two=())
+
+
+# --- the first divergence -------------------------------------------------------------------------
+
+
+def _first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
+    """The first new token in which two results differ, None when they are equal or not known on a side.
+
+    Tokens decoded one by one may be longer than the text they make together (a character split over
+    tokens), so the common beginning of both texts bounds the offset of A's box.
+    """
+    index = first_difference(a.token_ids, b.token_ids)
+    if index is None:
+        return None
+    offset = sum(map(len, a.token_texts[:index])) if a.token_texts else len(a.text_raw)
+    differs = first_difference(a.text_raw, b.text_raw)
+    offset = offset if differs is None else min(offset, differs)
+    boxes = sum(len(span.boxes) for span in a.blocks if span.start <= offset)
+    context = "".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index])
+    margins = None
+    if index < min(a.new_tokens or 0, b.new_tokens or 0):  # neither had ended
+        top_a, top_b = (side.top_two[index] if index < len(side.top_two) else None for side in (a, b))
+        margins = Margins.of(top_a, top_b, *(side.inputs.dtype if side.inputs else None for side in (a, b)))
+    return Divergence(index, context, boxes - 1 if boxes else None, margins)
+
+
+def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | None:
+    """Index of the first item that is not the same, or that one side lacks; None when all are equal, or a
+    side is not known.
+    """
+    if a is None or b is None or a == b:
+        return None
+    return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
 
 
 # --- the outcome of a page ------------------------------------------------------------------------
@@ -181,46 +241,16 @@ def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) 
         "verdict": report.verdict if report else "not_comparable",
         "reasons": list(sentences(report.differences if report else differences)),
         "first_divergence": divergence.index if divergence else None,
-        **{name: getattr(report, name) if report else None for name in names},
+        **{name: getattr(report, name, None) for name in names},
     }
 
 
 def to_document(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
     """The same as JSON documents have it, with every difference, causes, boxes (a, b, matched), margins."""
     margins = report.first_divergence.margins if report and report.first_divergence else None
-    counts = {name: getattr(report, f"boxes_{name}") if report else None for name in ("a", "b", "matched")}
     return to_row(report, differences) | {
         "differences": [item.document() for item in (report.differences if report else differences)],
         "causes": [each.document() for each in report.causes] if report else [],
         "margins": margins and margins.document(),
-        "boxes": counts,
+        "boxes": {name: getattr(report, f"boxes_{name}", None) for name in ("a", "b", "matched")},
     }
-
-
-# --- the first divergence -------------------------------------------------------------------------
-
-
-def first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
-    """The first new token in which two results differ, None when they are equal or not known on a side.
-
-    Tokens decoded one by one may be longer than the text they make together (a character split over
-    tokens), so the common beginning of both texts bounds the offset of A's box.
-    """
-    index = first_difference(a.token_ids, b.token_ids)
-    if index is None:
-        return None
-    offset = sum(map(len, a.token_texts[:index])) if a.token_texts else len(a.text_raw)
-    differs = first_difference(a.text_raw, b.text_raw)
-    offset = offset if differs is None else min(offset, differs)
-    boxes = sum(len(span.boxes) for span in a.blocks if span.start <= offset)
-    context = "".join(a.token_texts[max(0, index - _CONTEXT_TOKENS) : index])
-    return Divergence(index, context, boxes - 1 if boxes else None, margins_at(a, b, index))
-
-
-def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | None:
-    """Index of the first item that is not the same, or that one side lacks; None when all are equal, or a
-    side is not known.
-    """
-    if a is None or b is None or a == b:
-        return None
-    return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)

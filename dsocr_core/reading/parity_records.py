@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -53,8 +54,8 @@ class Tolerance:
 # --- differences and their causes -----------------------------------------------------------------
 
 Kind = Literal[
-    "failed", "absent", "pages", "truncated", "ended", "missing", "extra", "relabelled", "text",
-    "lines", "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
+    "failed", "absent", "pages", "truncated", "ended", "missing", "extra", "relabelled", "text", "lines",
+    "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
 ]  # fmt: skip
 KINDS: dict[Kind, str] = {
     "failed": "could not be read",
@@ -77,28 +78,23 @@ KINDS: dict[Kind, str] = {
     "same_text": "same text, different settings",
 }
 """Kinds of difference in words, gravest first. What only B, the reference, has is missing, what only A has is
-extra.
-"""
+extra."""
+_RANK = {kind: number for number, kind in enumerate(KINDS)}
 SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})
 """Kinds that are about what went in, not about what came out."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference of two results."""
+    """One difference of two results. Its words are for people; text of the model in them is not escaped."""
 
     kind: Kind
-    words: str  # words of the difference, for people; text of the model in it is plain text and not escaped
-    within: bool = False  # True where it is within tolerance
-    where: Side | Literal["both"] = "both"
-    """The side that shows it, ..."""
+    words: str
+    within: bool = False  # tolerance
+    where: Side | Literal["both"] = "both"  # the side that shows it, and its boxes by `Box.index`
     boxes_a: tuple[int, ...] = ()
     boxes_b: tuple[int, ...] = ()
-    """... and its boxes by `Box.index`; no boxes: it is about the page."""
-    evidence: dict[str, int | float | str] = field(default_factory=dict)
-    """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
-    error_rate. order: moved, matched.  truncated: tokens, limit.
-    inputs, same_text: lines."""
+    evidence: Mapping[str, int | float | str] = field(default_factory=dict)  # its figures, by name
     texts: tuple[str, str] | None = field(default=None, repr=False)  # both texts, where these differ
 
     @property
@@ -113,8 +109,7 @@ class Difference:
 
 def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     """Those beyond tolerance first, then the gravest kind."""
-    rank = {kind: number for number, kind in enumerate(KINDS)}
-    return tuple(sorted(differences, key=lambda item: (item.within, rank[item.kind])))
+    return tuple(sorted(differences, key=lambda item: (item.within, _RANK[item.kind])))
 
 
 def sentences(differences: Sequence[Difference], most: int = 3) -> tuple[str, ...]:
@@ -151,7 +146,7 @@ class Cause:
         return {"cause": self.name, "words": self.words}
 
 
-# --- boxes, inputs, tokens ------------------------------------------------------------------------
+# --- boxes and inputs -----------------------------------------------------------------------------
 
 MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
 
@@ -203,17 +198,46 @@ class InputLine:
         return self.decides and self.differs
 
 
+# --- tokens: margins and ties ---------------------------------------------------------------------
+
+TIE_ULPS = 4.0
+"""Most ULPs of the coarser type by which the difference of two logits may change at a tie: two for each.
+Measured between two orders of attention: 2.6 in bfloat16, 5 in float32 (99th percentile, 320 tokens)."""
+_TYPES = {"bfloat16": (7, -126), "float16": (10, -14), "float32": (23, -126)}
+"""Stored bits of the significand and least exponent of normal numbers, coarsest type first."""
+
+
+def ulp(logit: float, dtype: str) -> float:
+    """Unit in the last place: the distance between that type's numbers at the magnitude of this one."""
+    bits, least = _TYPES[dtype]
+    return math.ldexp(1.0, (max(math.frexp(logit)[1] - 1, least) if logit else least) - bits)
+
+
 @dataclass(frozen=True)
 class Margins:
-    """Margins of both sides' two best logits in the step in which their tokens diverge."""
+    """Both sides' two best logits in the step in which their tokens diverge; at least one recorded them.
 
-    a: TopTwo | None  # none when that side did not record them; at least one did
+    If one side chose x and the other y, the difference of their logits changed by both margins together, or
+    by more. A tie explains one divergence, not a habit: a backend that rounds differently in one operation
+    diverges at a tie on every page.
+    """
+
+    a: TopTwo | None
     b: TopTwo | None
     dtype: str  # the coarser of both sides' number types
-    ulps: float
-    """By how much the difference of the two tokens' logits changed from one side to the other: the sum of
-    both margins, in units in the last place of that type (`reading.margins`)."""
+    ulps: float  # the sum of both margins, in units in the last place of that type
     tie: bool  # True where rounding alone can explain the divergence
+
+    @classmethod
+    def of(cls, a: TopTwo | None, b: TopTwo | None, *dtypes: str | None) -> Margins | None:
+        """The margins under the sides' number types; None when nothing was recorded, or no type is known."""
+        found = [top for top in (a, b) if top is not None]
+        dtype = next((name for name in _TYPES if name in dtypes), None)
+        if not found or dtype is None:
+            return None
+        largest = max(abs(logit) for top in found for logit in top.logits)
+        ulps = sum(top.margin for top in found) / ulp(largest, dtype)
+        return cls(a, b, dtype, ulps, ulps <= TIE_ULPS)
 
     @property
     def words(self) -> str:
@@ -239,8 +263,7 @@ class Divergence:
     index: int
     context: str  # the common text just before
     box_a: int | None  # index of A's box in whose block it lies, None before the first
-    margins: Margins | None = None
-    """None when neither side recorded its two best logits, and when one of them had ended there."""
+    margins: Margins | None = None  # None where no side recorded its logits, or one had ended
 
 
 @dataclass(frozen=True)
@@ -248,9 +271,7 @@ class ParityReport:
     """Parity of two results, as `reading.parity.compare_results` finds it."""
 
     verdict: Verdict
-    differences: tuple[Difference, ...]
-    """Everything that differs, those beyond tolerance first, then the gravest; empty only where both are
-    identical."""
+    differences: tuple[Difference, ...]  # beyond tolerance first; empty only where both are identical
     causes: tuple[Cause, ...]  # likely causes, the surest first
     pairs: tuple[BoxPair, ...]
     boxes_a: int
@@ -258,12 +279,11 @@ class ParityReport:
     boxes_matched: int
     max_coordinate_difference_percent: float | None
     mean_coordinate_difference_percent: float | None
-    tokens_equal: bool | None  # none where a side does not know its tokens
+    tokens_equal: bool | None  # None where a side does not know its tokens
     first_divergence: Divergence | None
     character_error_rate: float
     inputs: tuple[InputLine, ...]
-    boxes_known: bool = True
-    """True where both sides tell boxes; where one does not, texts without boxes were compared."""
+    boxes_known: bool = True  # False where a side does not tell boxes: texts without boxes were compared
 
     @property
     def reasons(self) -> tuple[str, ...]:

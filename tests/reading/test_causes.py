@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsocr_core.reading.margins import TIE_ULPS, margins, ulp
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_records import TIE_ULPS, Margins, ParityReport, ulp
 from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo, top_two_steps
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup
@@ -130,9 +129,9 @@ def test_a_tie_is_a_change_within_four_ulps(
 ) -> None:
     tops = [None if logits is None else TopTwo((7, 8), logits) for logits in (a, b)]
     first, second = dtypes.split()
-    found = margins(*tops, (first, second))
+    found = Margins.of(*tops, first, second)
     assert found is not None and (found.ulps, found.tie) == (ulps, tie) and TIE_ULPS == 4
-    assert margins(*tops[::-1], (first, second)) == replace(found, a=found.b, b=found.a)
+    assert Margins.of(*tops[::-1], first, second) == replace(found, a=found.b, b=found.a)
     json.dumps(found.document(), allow_nan=False)
 
 
