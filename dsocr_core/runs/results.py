@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -32,7 +32,6 @@ from dsocr_core.reading.records import (
     PageFile,
     Side,
     StageTiming,
-    TopTwo,
     result_from_jsonable,
     top_two_steps,
 )
@@ -48,18 +47,13 @@ Key = tuple[str, str | None]
 """(page, backend)"""
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
-BOXES_NOT_KNOWN = "boxes_not_known"
-"""Name under which a row's environment says that a result does not know its boxes."""
-NO_TEXT = "no text is recorded"
-"""The failure of a page that was read, and whose text nobody wrote down."""
-
 SCHEMA = TABLES["readings"]
-_REQUEST = tuple(each.name for each in SCHEMA.field("request").type)
-_INPUTS = tuple(each.name for each in SCHEMA.field("inputs").type)
-_TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
-_NEEDED = {each.name for each in fields(ModelInputs)} - {"grid", "ngram_window", "ngram_whitelist"}
-_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
-"""Columns of the new tokens one by one, and how many values they have of each."""
+_NO_BOXES = "boxes_not_known"
+"""Name under which a row's environment says that a result does not know its boxes."""
+_NO_TEXT = "no text is recorded"
+"""The failure of a page that was read, and whose text nobody wrote down."""
+_STEPS = ("token_texts", "top_ids", "top_logits")
+"""Columns of the new tokens one by one."""
 _STAGES = {*all_stages()}
 """Stages of the models; those of other programs are in no result."""
 
@@ -155,63 +149,55 @@ def _fitting(name: str, value: Any) -> Any:
 
 
 def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict[str, Any]:
+    """Columns; of a struct pyarrow takes the fields that the schema has."""
     request, inputs, top = result.request, result.inputs, result.top_two
-    known = {name: getattr(request, name) for name in _REQUEST if name not in ("image", "unknown")}
-    environment = result.environment | ({} if result.boxes_known else {BOXES_NOT_KNOWN: "the text has none"})
+    environment = result.environment | ({} if result.boxes_known else {_NO_BOXES: "the text has none"})
     more = [_file_row(*each) for each in zip_longest(result.more_sizes, files[1:])]
+    as_asked = to_jsonable(request) | {
+        "max_new_tokens": None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
+        "unknown": [name for name in MAY_BE_UNKNOWN if getattr(request, name) is None],
+    }
     return {
         "run_id": "",
         "page": page,
-        "backend": result.backend,
         "source": request.name,
         "path": name_text(request.image),
         **_file_row(result.image_size, files[0]),
         "preset": request.preset,
         "grid_columns": inputs and inputs.grid[0],
         "grid_rows": inputs and inputs.grid[1],
-        "prompt_tokens": None if inputs is None else len(inputs.prompt_ids),
-        **{name: getattr(result, name) for name in ("new_tokens", "finish_reason", "text_raw")},
+        "prompt_tokens": inputs and len(inputs.prompt_ids),
+        **{name: getattr(result, name) for name in ("backend", "new_tokens", "finish_reason", "text_raw")},
         **{name: getattr(result, name) for name in ("text_tokens", "token_ids")},
-        "request": known
-        | {
-            "image": name_text(request.image),
-            "more": [name_text(path) for path in request.more],
-            "max_new_tokens": None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
-            "unknown": [name for name in MAY_BE_UNKNOWN if known[name] is None],
-        },
+        "request": as_asked,
         "token_texts": result.token_texts or None,
         "top_ids": [token for step in top for token in step.ids] or None,
         "top_logits": [logit for step in top for logit in step.logits] or None,
         "inputs": inputs
-        and {name: getattr(inputs, name) for name in _INPUTS}
-        | {"image_mask": [value for run in inputs.image_mask for value in run]},
+        and vars(inputs) | {"image_mask": [value for run in inputs.image_mask for value in run]},
         "boxes": [
-            {"number": box.index, "label": box.label, "text": box.text, "page_index": box.page}
+            vars(box) | {"number": box.index, "page_index": box.page}
             | {name: float(getattr(box, name)) for name in ("x1", "y1", "x2", "y2")}
             for box in result.boxes
         ],
         "environment": [{"name": name, "value": value} for name, value in environment.items()],
-        "times": [
-            {"stage": timing.stage.value, "milliseconds": timing.milliseconds, "calls": timing.calls}
-            for timing in result.timings
-        ],
+        "times": to_jsonable(result.timings),
         "more_pages": more or None,
-    }
+    }  # fmt: skip
 
 
 def _file_row(size: tuple[int, int] | None, file: PageFile | None) -> dict[str, Any]:
     width, height = size or (None, None)
-    content = {"bytes": file and file.bytes, "sha256": file and file.sha256}
-    return {"width": width, "height": height, **content}
+    return {"width": width, "height": height, **({} if file is None else vars(file))}
 
 
 def timing_rows(readings: pa.Table) -> list[Row]:
     """The rows of the table `timings` that readings make."""
-    names, inside = ("page", "backend", "times"), {*inside_prefill()}
+    inside = {*inside_prefill()}
     return [
         {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
         | {"inside_prefill": time["stage"] in inside}
-        for row in readings.select(names).to_pylist()
+        for row in readings.select(("page", "backend", "times")).to_pylist()
         for time in row["times"] or ()
     ]
 
@@ -219,8 +205,9 @@ def timing_rows(readings: pa.Table) -> list[Row]:
 def parity_row(page: str, report: ParityReport | None, differences: Sequence[Difference] = ()) -> Row:
     """Make a row of what two results of a page have in common; without a report `differences` say why."""
     names = ("boxes_a", "boxes_b", "boxes_matched", "mean_coordinate_difference_percent")
-    counts = {name: getattr(report, name) if report else None for name in names}
-    return to_row(report, differences) | counts | {"page": page}
+    return (
+        to_row(report, differences) | {name: getattr(report, name, None) for name in names} | {"page": page}
+    )
 
 
 def parity_of(page: str, comparison: Comparison) -> Row | None:
@@ -242,51 +229,46 @@ def result_of(row: Row) -> OcrResult | None:
             pass  # another program's: the columns count
     if row["error"] is not None or row["text_raw"] is None:
         return None
-    ids = row["token_ids"]
-    sizes = [(each["width"], each["height"]) for each in row.get("more_pages") or ()]
+    ids, sizes = row["token_ids"], [(each["width"], each["height"]) for each in row["more_pages"] or ()]
     environment = {each["name"]: each["value"] for each in row["environment"] or ()}
-    boxes_known = environment.pop(BOXES_NOT_KNOWN, None) is None
+    try:
+        top_two = top_two_steps(row["top_ids"] or (), row["top_logits"] or ())
+    except (TypeError, ValueError):  # another program's: no pairs, or nulls among them
+        top_two = ()
     return OcrResult(
         backend=row["backend"] or "",
-        request=request_of(row),
+        request=_request_of(row),
         image_size=(row["width"] or 0, row["height"] or 0),
         text_raw=row["text_raw"],
         token_ids=None if ids is None else tuple(ids),
-        token_texts=tuple(row.get("token_texts") or ()),
+        token_texts=tuple(row["token_texts"] or ()),
         finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
-        inputs=inputs_of(row),
+        inputs=_inputs_of(row),
         timings=tuple(
-            StageTiming(
-                Stage(time["stage"]), time["milliseconds"], 1 if time["calls"] is None else time["calls"]
-            )
+            StageTiming(Stage(time["stage"]), time["milliseconds"], 1 if (n := time["calls"]) is None else n)
             for time in row["times"] or ()
             if time["stage"] in _STAGES and time["milliseconds"] is not None
         ),
+        boxes_known=environment.pop(_NO_BOXES, None) is None,
         environment=environment,
-        top_two=_top_two(row),
+        top_two=top_two,
         text_tokens=row["text_tokens"],
         more_sizes=tuple(size for size in sizes if None not in size),
-        boxes_known=boxes_known,
     )
 
 
-def request_of(row: Row) -> OcrRequest:
+def _request_of(row: Row) -> OcrRequest:
     """Return what was asked of the page of a row; what is not recorded is not known."""
-    asked = dict(row["request"] or {})
-    image = Path(text_name(asked.pop("image", None) or row["path"] or row["source"] or row["page"]))
-    file = _page_file(row)
-    unknown = asked.pop("unknown", None)
+    values = {name: value for name, value in (row["request"] or {}).items() if value is not None}
+    image = Path(text_name(values.pop("image", None) or row["path"] or row["source"] or row["page"]))
+    file, unknown = _page_file(row), values.pop("unknown", None)
     if unknown is None:
-        return OcrRequest.imported(
-            image, row["source"] or "", prompt=asked.get("prompt"), preset=row["preset"], file=file
-        )
-    values = {name: value for name, value in asked.items() if value is not None}
-    values.setdefault("max_new_tokens", UNLIMITED)
-    values |= dict.fromkeys(unknown)
-    if "ngram_whitelist" in values:
-        values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
+        prompt, source = values.get("prompt"), row["source"] or ""
+        return OcrRequest.imported(image, source, prompt=prompt, preset=row["preset"], file=file)
+    values = {"max_new_tokens": UNLIMITED} | values | dict.fromkeys(unknown)
     values["more"] = tuple(Path(text_name(path)) for path in values.get("more", ()))
-    more_files = tuple(filter(None, map(_page_file, row.get("more_pages") or ())))
+    values["ngram_whitelist"] = tuple(values.get("ngram_whitelist", ()))
+    more_files = tuple(filter(None, map(_page_file, row["more_pages"] or ())))
     if len(more_files) == len(values["more"]):
         values["more_files"] = more_files
     return OcrRequest(image, **values, file=file)
@@ -296,29 +278,19 @@ def _page_file(row: Row) -> PageFile | None:
     return None if row["sha256"] is None else PageFile(row["bytes"] or 0, row["sha256"])
 
 
-def inputs_of(row: Row) -> ModelInputs | None:
+def _inputs_of(row: Row) -> ModelInputs | None:
     """The model's inputs, where all of them are known."""
-    inputs = {name: value for name, value in (row["inputs"] or {}).items() if value is not None}
-    mask, grid = inputs.get("image_mask", ()), (row["grid_columns"], row["grid_rows"])
-    if _NEEDED - inputs.keys() or len(mask) % 2 or None in grid:
-        return None
-    return ModelInputs(
-        **inputs
-        | {name: tuple(inputs[name]) for name in _TUPLES}
-        | {
-            "image_mask": tuple(zip(mask[::2], mask[1::2], strict=True)),
-            "grid": grid,
-            "ngram_whitelist": tuple(inputs.get("ngram_whitelist", ())),
-        }
-    )
-
-
-def _top_two(row: Row) -> tuple[TopTwo, ...]:
-    """Empty for what is not recorded, and for what no backend of this project wrote."""
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (row["inputs"] or {}).items()
+        if value is not None
+    }
+    mask, grid = values.get("image_mask", ()), (row["grid_columns"], row["grid_rows"])
     try:
-        return top_two_steps(row.get("top_ids") or (), row.get("top_logits") or ())
-    except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
-        return ()
+        runs = tuple(zip(mask[::2], mask[1::2], strict=True))
+        return None if None in grid else ModelInputs(**values | {"image_mask": runs, "grid": grid})
+    except (TypeError, ValueError):
+        return None
 
 
 # --- of a recorded run ------------------------------------------------------------------------------
@@ -333,22 +305,35 @@ class Readings:
     requests: dict[Key, OcrRequest] = field(default_factory=dict)
     """Requests of every page, read or not."""
 
+    @classmethod
+    def of(cls, record: RunRecord, rows: Iterable[dict[str, Any]]) -> Readings:
+        found, blank = cls(), dict.fromkeys(SCHEMA.names)
+        for row in rows:
+            key, row = (row["page"], row["backend"]), blank | row
+            made = result_of(row)
+            found.requests[key] = _request_of(row) if made is None else made.request
+            if made is None or row["error"] is not None:
+                found.failures[key] = _NO_TEXT if row["error"] is None else row["error"]
+            else:
+                found.results[key] = replace(made, backend=made.backend or record.engine or record.source)
+        return found
+
 
 def readings(
-    history: History,
-    run_id: str,
-    pages: Sequence[str] | None = None,
-    with_steps: bool | Mapping[str, int] = True,
+    history: History, run_id: str, pages: Sequence[str] | None = None, with_steps: bool = True
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes: all of them, none, or of each page those up
-    to a last one. Raises HistoryError where there is no such run.
+    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
+    run.
     """
     without = {"boxes", *({} if with_steps else _STEPS)}  # boxes are in the text
     columns = [name for name in SCHEMA.names if name not in without]
-    rows = history.readings(run_id, pages, columns).to_pylist()
-    return _collected(history.record(run_id), rows, with_steps)
+    found = Readings.of(history.record(run_id), history.readings(run_id, pages, columns).to_pylist())
+    if not with_steps:  # of `exact`
+        for key, made in found.results.items():
+            found.results[key] = replace(made, token_texts=(), top_two=())
+    return found
 
 
 def readings_in(directory: Path) -> Readings:
@@ -358,26 +343,7 @@ def readings_in(directory: Path) -> Readings:
 
     [run] = read_own_run(RunFiles(directory))
     table = run.tables.get("readings")
-    return _collected(run.record, table.to_pylist() if isinstance(table, pa.Table) else [])
-
-
-def _collected(
-    record: RunRecord, rows: Iterable[dict[str, Any]], with_steps: bool | Mapping[str, int] = True
-) -> Readings:
-    found = Readings()
-    for row in rows:
-        key = (row["page"], row["backend"])
-        if isinstance(with_steps, Mapping):
-            last = with_steps[row["page"]] + 1
-            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
-        made = result_of(row)
-        found.requests[key] = request_of(row) if made is None else made.request
-        if made is None or row["error"] is not None:
-            found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
-        else:
-            made = made if with_steps else replace(made, token_texts=(), top_two=())
-            found.results[key] = replace(made, backend=made.backend or record.engine or record.source)
-    return found
+    return Readings.of(run.record, table.to_pylist() if isinstance(table, pa.Table) else [])
 
 
 def pair(
@@ -408,11 +374,7 @@ def compared(
 
     Raises DsocrError where no side has it.
     """
-    found: dict[Side, tuple[Readings, Key]] = {
-        side: (of, key)
-        for side, (of, key) in zip(SIDES, (a, b), strict=True)
-        if key is not None and key in of.requests
-    }
+    found = {side: (of, key) for side, (of, key) in zip(SIDES, (a, b), strict=True) if key in of.requests}
     if not found:
         raise DsocrError(f"no side has the page '{str((a[1] or b[1] or '?')[0])[:100]}'")
     of, key = next(iter(found.values()))

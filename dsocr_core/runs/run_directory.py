@@ -2,11 +2,12 @@
 
     run.json readings.parquet timings.parquet parity.parquet ... SHA256SUMS clean/     the run
     .unfinished/000000017.arrow        the rows of a page that was read since, its parity in their metadata
-    .finished/whole/                   the next run, on its way to its place
+    .unfinished/whole/                 the next run, on its way to its place
 
 A page lies in a part, synced, as soon as it is added. `finish` makes one run of what was there and of the
-parts; where a page was read again, the last one counts. A writer that was killed leaves its parts: in a
-directory of its own (`open`) the next one goes on with them, in a history (`create`) they are a leftover.
+parts, which go last; where a page was read again, the last one counts. A writer that was killed leaves its
+parts: in a directory of its own (`open`) the next one goes on with them, in a history (`create`) they are a
+leftover.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,19 +30,18 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import parse_value
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import json_bytes, name_text, text_name
-from dsocr_core.reading.clean import FOLDER as CLEAN
 from dsocr_core.reading.clean import clean_path
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
-from dsocr_core.runs.record import RunRecord, read_document
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
-from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table
+from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, stored
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import Storage, StorageError, sync_tree, writing, writing_into
+from dsocr_core.runs.storage import Storage, StorageError, sync_directory, sync_tree, writing, writing_into
 
-UNFINISHED, _FINISHED, _WHOLE = ".unfinished", ".finished", "whole"
+UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"
 _ROWS_AT_ONCE = 64
 _FACTS = ("backend", "path", "source", "page", "preset", "request", "inputs", "grid_columns", "grid_rows",
@@ -52,8 +52,7 @@ CountRows = Callable[[dict[str, Any] | None, str | None, Mapping[str, Iterable[S
 """Counter of FLOPs: rows of stage_flops by a model's config, a number type and shapes of each backend."""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A page that was read, and what it is found by."""
 
     backend: BackendName
@@ -106,9 +105,8 @@ class RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(writing_into(directory))
             with writing(directory):
-                run._settle()
-                for half in (*run._parts.glob(".part-*"), *(directory / CLEAN).glob(".part-*")):
-                    half.unlink()
+                for half in (directory / _DONE, *directory.rglob(".part-*")):  # of writers that were killed
+                    shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
             for number, file in run._files():
                 run._take_up(number, file)
             run._exit = stack.pop_all()
@@ -172,16 +170,15 @@ class RunDirectory:
             with pa.ipc.new_file(content, rows.schema) as writer:
                 writer.write_table(rows)
             write_whole(file, content.getvalue().to_pybytes(), sync=True)
-        backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
         with self._turn:
-            self._part_of |= dict.fromkeys(backends, number)
+            self._part_of |= dict.fromkeys(_keys(rows), number)
 
     def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
         """Add rows of a table of `schema.TABLES`, written by `finish`; `run_id` may be left out.
 
         Raises SchemaError.
         """
-        table = "timings" if table == "stage_timings" else table
+        table = stored(table)
         made = (checked_table if isinstance(rows, pa.Table) else rows_to_table)(table, "", rows)
         if len(made):
             self._tables.setdefault(table, []).append(made)
@@ -198,54 +195,61 @@ class RunDirectory:
         if self._storage is not None:
             self._write(record, self.directory, count)
             return self._storage.publish(self.directory, record.id, self._replace)
-        shutil.rmtree(self._parts / _WHOLE, ignore_errors=True)
-        self._write(record, self._parts / _WHOLE, count)
+        whole, done = self._parts / _WHOLE, self.directory / _DONE
+        shutil.rmtree(whole, ignore_errors=True)
+        self._write(record, whole, count)
         with writing(self.directory):
-            sync_tree(self._parts / _WHOLE)
-            self._parts.rename(self.directory / _FINISHED)
-            self._settle()
+            # Until the parts are gone it counts as unfinished: the next writer makes the same run of them.
+            sync_tree(whole)
+            for name in TABLES:
+                if not (whole / f"{name}.parquet").exists():
+                    (self.directory / f"{name}.parquet").unlink(missing_ok=True)
+            for file in whole.iterdir():
+                file.replace(self.directory / file.name)
+            sync_directory(self.directory)
+            self._parts.rename(done)
+            shutil.rmtree(done)
         return self.directory
 
     def _write(self, record: RunRecord, target: Path, count: CountRows | None) -> None:
         """Write the run's tables and documents into a directory."""
         shapes: dict[str, dict[Shape, None]] = {}
-        counts: dict[str, int] = {}
+        rows = dict.fromkeys(TABLES, 0)
         pictures: dict[str, Path] = {}
         writers: dict[str, pq.ParquetWriter] = {}
 
         def add(name: str, table: pa.Table) -> None:
-            if len(table) and name not in writers:
-                file = target / f"{name}.parquet"
-                writer = pq.ParquetWriter(file, TABLES[name], compression="zstd", compression_level=1)
-                writers[name] = stack.enter_context(writer)
-            if len(table):
-                ids = pa.repeat(pa.scalar(record.id, pa.string()), len(table))
-                writers[name].write_table(table.set_column(0, TABLES[name].field(0), ids))
-                counts[name] = counts.get(name, 0) + len(table)
+            if not len(table):
+                return
+            if name not in writers:
+                file, form = target / f"{name}.parquet", {"compression": "zstd", "compression_level": 1}
+                writers[name] = stack.enter_context(pq.ParquetWriter(file, TABLES[name], **form))
+            ids = pa.repeat(pa.scalar(record.id, pa.string()), len(table))
+            writers[name].write_table(table.set_column(0, TABLES[name].field(0), ids))
+            rows[name] += len(table)
 
-        with writing(target), ExitStack() as stack:
-            target.mkdir(parents=True, exist_ok=True)
-            for table in self._chosen():
-                add("readings", table)
-                for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
-                    shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
-                add("timings", rows_to_table("timings", "", timing_rows(table)))
-                more = table["more_pages"].combine_chunks().flatten().field("sha256")
-                for sha256 in (*table["sha256"].to_pylist(), *more.to_pylist()):
-                    if (name := clean_path(sha256)) and (self.directory / name).exists():
-                        pictures[name] = self.directory / name
-            flops = count(record.config, record.dtype, shapes) if count else []
-            add("stage_flops", rows_to_table("stage_flops", "", flops))
-            add("parity", rows_to_table("parity", "", self._parity()))
-            for name, parts in self._tables.items():
-                add(name, pa.concat_tables(parts))
         with writing(target):
+            with ExitStack() as stack:
+                target.mkdir(parents=True, exist_ok=True)
+                for table in self._chosen():
+                    add("readings", table)
+                    add("timings", rows_to_table("timings", "", timing_rows(table)))
+                    for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
+                        shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
+                    more = table["more_pages"].combine_chunks().flatten().field("sha256")
+                    names = map(clean_path, (*table["sha256"].to_pylist(), *more.to_pylist()))
+                    pictures |= {name: self.directory / name for name in names if name}
+                flops = count(record.config, record.dtype, shapes) if count else []
+                add("stage_flops", rows_to_table("stage_flops", "", flops))
+                add("parity", rows_to_table("parity", "", self._parity()))
+                for name, parts in self._tables.items():
+                    add(name, pa.concat_tables(parts))
             if target == self.directory:
                 shutil.rmtree(self._parts, ignore_errors=True)
-            tables = {name: counts[name] for name in TABLES if name in counts}
+            tables = {name: number for name, number in rows.items() if number}
             document = record.to_json() | {"tables": tables, "checksums": CHECKSUMS, "parity_rule": RULE}
             (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
-            write_checksums(target, pictures)
+            write_checksums(target, {name: file for name, file in pictures.items() if file.exists()})
 
     def save_in(self, storage: Storage, name: str) -> None:
         """Have the whole run in a history, too: its files under two names where the system has that."""
@@ -264,34 +268,19 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def _settle(self) -> None:
-        """Put a whole run in its place. Raises OSError."""
-        finished = self.directory / _FINISHED
-        if not finished.is_dir():
-            return
-        whole = finished / _WHOLE
-        for file in sorted(whole.iterdir(), key=lambda file: (file.suffix != ".parquet", file.name)):
-            file.replace(self.directory / file.name)
-        named = read_document((self.directory / "run.json").read_bytes())["tables"]
-        for name in TABLES.keys() - named.keys():
-            (self.directory / f"{name}.parquet").unlink(missing_ok=True)
-        shutil.rmtree(finished)
-
     # --- rows -----------------------------------------------------------------------------------
 
     def results(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[Row, OcrResult | None]]:
         """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
-        file = self.directory / "readings.parquet"
-        blank = dict.fromkeys(SCHEMA.names)
-        if file.exists():
-            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=[*columns]):
-                for row in batch.to_pylist():
-                    yield blank | row, result_of(blank | row)
+        blank, file = dict.fromkeys(SCHEMA.names), self.directory / "readings.parquet"
+        for table in _tables_of(file, columns) if file.exists() else ():
+            for row in table.to_pylist():
+                yield blank | row, result_of(blank | row)
 
     def facts(self) -> Iterator[OcrResult]:
         """Every result without its text and tokens."""
         blank = dict.fromkeys(SCHEMA.names)
-        for table in self._chosen(list(_FACTS)):
+        for table in self._chosen(_FACTS):
             for row in table.to_pylist():
                 result = result_of(blank | row | {"text_raw": ""})
                 if result is not None:
@@ -334,14 +323,12 @@ class RunDirectory:
             if self._paths.get(row["page"]) is None:
                 self._paths[row["page"]] = str(image.resolve()) if image else None
 
-    def _chosen(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    def _chosen(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows that count, some at a time."""
         waiting: list[pa.Table] = []
         for number, file in self._files():
             for table in _tables_of(file, columns):
-                keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
-                counts = [self._part_of[key] == number for key in keys]
-                waiting.append(table if all(counts) else table.filter(pa.array(counts)))
+                waiting.append(table.filter([self._part_of[key] == number for key in _keys(table)]))
             if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
                 yield pa.concat_tables(waiting)
                 waiting = []
@@ -350,11 +337,9 @@ class RunDirectory:
 
     def _parity(self) -> list[Row]:
         """A row a page, of the last time that both sides read it; none where one was read since alone."""
-        found: dict[str, Row | None] = {}
         earlier = self.directory / "parity.parquet"
-        if earlier.exists():
-            for row in read_rows(earlier).to_pylist():
-                found[row["page"]] = {name: value for name, value in row.items() if name != "run_id"}
+        rows = read_rows(earlier).drop_columns("run_id").to_pylist() if earlier.exists() else []
+        found: dict[str, Row | None] = {row["page"]: row for row in rows}
         for number, file in self._files():
             if number:
                 parity = parse_value(_schema_of(file).metadata[_PARITY.encode()])
@@ -363,21 +348,25 @@ class RunDirectory:
         return [row for row in found.values() if row is not None]
 
 
+def _keys(table: pa.Table) -> Iterator[tuple[str, str | None]]:
+    return zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
+
+
 def _schema_of(file: Path) -> pa.Schema:
     """Columns and metadata of a file of readings. Raises pyarrow's errors and OSError."""
     return pa.ipc.open_file(file.read_bytes()).schema if file.suffix == ".arrow" else pq.read_schema(file)
 
 
-def _tables_of(file: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+def _tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Rows of a file of readings, some at a time. Raises pyarrow's errors and OSError."""
     if file.suffix == ".arrow":
         table = pa.ipc.open_file(file.read_bytes()).read_all().replace_schema_metadata()
         yield table if columns is None else table.select(columns)
         return
-    for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns):
+    for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns and [*columns]):
         yield pa.Table.from_batches([batch]).replace_schema_metadata()
 
 
 def is_begun(directory: Path) -> bool:
     """Look whether a run is being written there, or a writer of one was stopped."""
-    return any((directory / name).is_dir() for name in (UNFINISHED, _FINISHED))
+    return (directory / UNFINISHED).is_dir()

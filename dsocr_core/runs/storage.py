@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.writing import require_writable, write_whole
 
-DOCUMENT = "run.json"
-"""The file that makes a run one; written last."""
 DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
 """Bytes of a run's document, of a file that `Store.read_many` reads, and of any file."""
 UNLISTED = "its folder cannot be listed"
@@ -58,6 +55,9 @@ class DirectoryBusy(DsocrError):
     """Another run writes into the directory; names it."""
 
 
+# --- writing ----------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def writing(what: object) -> Iterator[None]:
     """Make one line, which names what was written, of what the system or pyarrow raises inside."""
@@ -86,10 +86,58 @@ def sync_tree(directory: Path) -> None:
         sync_directory(Path(folder))
 
 
+@contextlib.contextmanager
+def directory_lock(directory: Path, make: bool = False) -> Iterator[None]:
+    """Own a directory until the end of the block, or of the process. Raises OSError where another one does.
+
+    `make`: it is made, again where somebody clears it away before it is locked.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            if make:
+                directory.mkdir(parents=True, exist_ok=True)
+            try:
+                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), directory.stat()):
+                    break
+            except FileNotFoundError:
+                if not make:
+                    raise
+        yield
+
+
+@contextlib.contextmanager
+def writing_into(directory: Path) -> Iterator[None]:
+    """Own a run directory, made if need be, and removed where nothing was written.
+
+    Raises DirectoryBusy, DsocrError when nothing can be written there.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(directory_lock(directory, make=True))
+            require_writable(directory)
+        except BlockingIOError:
+            raise DirectoryBusy(
+                f"{directory}: another process writes into it; wait for its end or give another --out"
+            ) from None
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            cause = getattr(error, "strerror", None) or str(error)
+            raise DsocrError(
+                f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
+            ) from error
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # where nothing was written
+
+
 # --- a history --------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class Leftover:
     """Directory of a writer that did not finish."""
 
@@ -146,15 +194,13 @@ class Storage:
             with os.scandir(place) as found:
                 return [each for each in found if is_entry_name(each.name)]
         except OSError as error:
-            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                if not os.path.lexists(place):
-                    return []
-                raise StorageError(f"{place}: not a folder") from None
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not os.path.lexists(place):
+                return []
             raise StorageError(f"{place}: {error.strerror}") from error
 
     def document(self, name: str) -> bytes | None:
         """A run's document, None while there is none. Raises InvalidFile when it is too large."""
-        return _read(self._entry(name) / DOCUMENT, DOCUMENT_LIMIT)
+        return _read(self._entry(name) / "run.json", DOCUMENT_LIMIT)
 
     def annotation(self, name: str) -> bytes | None:
         """An annotation file, None when it is gone. Raises InvalidFile when it is too large."""
@@ -226,48 +272,20 @@ class Storage:
                 away.unlink(missing_ok=True)
 
     def write_annotation(self, name: str, content: bytes) -> None:
-        """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
-        folder = self.root / "annotations"
-        with self.scratch(name) as temporary, writing(folder / name):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_whole(temporary / name, content, sync=True)
-                (temporary / name).rename(folder / name)
-                sync_directory(folder)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+        """Put a new annotation file down, whole or not at all."""
+        file = self.root / "annotations" / name
+        with writing(file):
+            write_whole(file, content, sync=True)
+            sync_directory(file.parent)
 
     def leftovers(self) -> list[Leftover]:
         """Directories of writers that are gone: no process has locked them."""
         found = []
         for directory in sorted((self.root / "unfinished").glob("*")):
             with contextlib.suppress(OSError), directory_lock(directory):
-                stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
-                size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
-                found.append(Leftover(str(directory), size))
+                files = [path.lstat().st_size for path in directory.rglob("*") if path.is_file()]
+                found.append(Leftover(str(directory), sum(files)))
         return found
-
-
-@contextlib.contextmanager
-def directory_lock(directory: Path, make: bool = False) -> Iterator[None]:
-    """Own a directory until the end of the block, or of the process. Raises OSError where another one does.
-
-    `make`: it is made, again where somebody clears it away before it is locked.
-    """
-    with contextlib.ExitStack() as stack:
-        while True:
-            if make:
-                directory.mkdir(parents=True, exist_ok=True)
-            try:
-                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(handle), directory.stat()):
-                    break
-            except FileNotFoundError:
-                if not make:
-                    raise
-        yield
 
 
 def _read(file: Path, most: int) -> bytes | None:
@@ -301,32 +319,6 @@ def _state(entry: os.DirEntry[str]) -> tuple[int, int, int]:
     except FileNotFoundError:  # a link that leads nowhere
         status = entry.stat(follow_symlinks=False)
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-@contextlib.contextmanager
-def writing_into(directory: Path) -> Iterator[None]:
-    """Own a run directory, made if need be, and removed where nothing was written.
-
-    Raises DirectoryBusy, DsocrError when nothing can be written there.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(directory_lock(directory, make=True))
-            require_writable(directory)
-        except BlockingIOError:
-            raise DirectoryBusy(
-                f"{directory}: another process writes into it; wait for its end or give another --out"
-            ) from None
-        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-            cause = getattr(error, "strerror", None) or str(error)
-            raise DsocrError(
-                f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
-            ) from error
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                directory.rmdir()  # where nothing was written
 
 
 # --- a cluster's output -----------------------------------------------------------------------------
@@ -366,11 +358,11 @@ class Store:
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Write a file that is not there yet; tell whether this call made it: of several writers one does."""
-        if self.root is None:
-            return self._put_object(f"{self._base}/{name}", name, content)
-        file = self.root / name
-        part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
         with self._errors(name):
+            if self.root is None:
+                return self._put_object(f"{self._base}/{name}", content)
+            file = self.root / name
+            part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
             write_whole(part, content, sync=True)
             try:
                 os.link(part, file)
@@ -381,18 +373,17 @@ class Store:
             sync_directory(file.parent)
         return True
 
-    def _put_object(self, path: str, name: str, content: bytes) -> bool:
+    def _put_object(self, path: str, content: bytes) -> bool:
         # An object store refuses it where another writer has come first.
         mode = {"mode": "create"} if "s3" in self.fs.protocol else {}
-        with self._errors(name):
-            if self.fs.exists(path):
+        if self.fs.exists(path):
+            return False
+        try:
+            self.fs.pipe_file(path, content, **mode)
+        except OSError as error:
+            if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
                 return False
-            try:
-                self.fs.pipe_file(path, content, **mode)
-            except OSError as error:
-                if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
-                    return False
-                raise
+            raise
         return True
 
     def clear_parts(self) -> None:
@@ -421,13 +412,13 @@ class Store:
         return None
 
     def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Small files that exist, many at a time from a URL. Raises InvalidFile with a name."""
+        """Small files that exist, many at a time from a URL; of what is none no bytes."""
 
         def read(name: str) -> tuple[str, bytes | None]:
             try:
                 return name, self.read(name, SMALL_BYTES)
-            except InvalidFile as error:
-                raise InvalidFile(f"{self.location}/{name}: {error}") from error
+            except InvalidFile:
+                return name, b""
 
         with ThreadPoolExecutor(_TOGETHER) as threads:
             for name, content in (threads.map if self.root is None else map)(read, names):
@@ -436,16 +427,13 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, sorted, without those that are being written; none without the folder."""
-        place = None if self.root is None else self.root / folder
         with self._errors(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if place is not None:
-                return sorted(each.name for each in place.iterdir() if not each.name.startswith("."))
+            if self.root is not None:
+                found = [each.name for each in (self.root / folder).iterdir()]
+                return sorted(name for name in found if not name.startswith("."))
             self.fs.invalidate_cache()
-            found = self.fs.ls(f"{self._base}/{folder}", detail=False)
-            return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]))
-        # Asked of its kind alone: a folder may have been made since it was not there.
-        if place is not None and (place.is_symlink() or place.is_file()):
-            raise StorageError(f"{place}: not a folder")
+            paths = self.fs.ls(f"{self._base}/{folder}", detail=False)
+            return sorted(name for path in paths if (name := str(path).rstrip("/").rpartition("/")[2]))
         return []
 
     @contextlib.contextmanager

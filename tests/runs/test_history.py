@@ -309,7 +309,7 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file", record())
     (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
     for place, words in (
-        (tmp_path, "runs: not a folder"), ("s3://bucket/history", "the history is a directory; give a path")
+        (tmp_path, "runs: No such file"), ("s3://bucket/history", "the history is a directory; give a path")
     ):  # fmt: skip
         with pytest.raises(StorageError, match=words):
             History(place)
