@@ -6,13 +6,11 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import duration, speed_ratio
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.answers import written
 from dsocr_core.cli.read import Compared
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.page.documents import Pages
     from dsocr_core.review.review import Review
+    from dsocr_core.runs.history import History
     from dsocr_core.runs.record import RunRecord
     from dsocr_core.runs.results import Readings
     from dsocr_core.trace.why.run import Answer
@@ -80,13 +79,7 @@ def compare_runs(
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
         history = stack.enter_context(History(locations[0], *others))
         for run_id, where in zip(ids, locations, strict=True):
-            if why := history.damaged().get(run_id):
-                raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
-            if run_id not in history:
-                raise CompareError(
-                    f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of "
-                    "that name; see: dsocr history list"
-                )
+            _require(history, run_id, where)
         review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
         answer = explain(review) if explain else None
         if answer:
@@ -97,6 +90,17 @@ def compare_runs(
         reports = ((chosen.html, html_report), (chosen.junit, junit_report))
         lines = [written(file, report(review)) for file, report in reports if file]
         return replace(found, lines=[*found.lines, *lines], why=answer)
+
+
+def _require(history: History, run_id: str, location: str) -> None:
+    """Raises CompareError for a run that is damaged or not there."""
+    if why := history.damaged().get(run_id):
+        raise CompareError(f"run {run_id} is damaged ({why}); see: dsocr history check")
+    if run_id not in history:
+        raise CompareError(
+            f"'{run_id}' is no file or folder, and the history at {location} has no run of that name; "
+            "see: dsocr history list"
+        )
 
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
@@ -115,25 +119,14 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
 
 def _listed(values: dict[str, Any]) -> Compared:
     """The review's document, as it is printed."""
-    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
-    from dsocr_core.runs.statistics import outcome_words
+    from dsocr_core.read.report import PARITY_WORDS, SHOWN, parity_table
 
-    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
-    for row in rows[:SHOWN]:
-        table.add_row(Name(row["image"]), *parity_cells(row))
     more = f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page"
     verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
-    stages = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
-    for row in values["stages"]:
-        speed = speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-"
-        medians = duration(row["median_a"]), duration(row["median_b"])
-        runs = f"{row['runs_a']} / {row['runs_b']}"
-        stages.add_row(row["stage"], str(row["pages"]), runs, *medians, speed, outcome_words(row["verdict"]))
     shown = [
-        table,
+        parity_table((row["image"], row) for row in rows[:SHOWN]),
         *([more] if len(rows) > SHOWN else []),
-        *([stages] if values["stages"] else []),
         f"Worst first. {PARITY_WORDS}",
         f"A: {values['a']['name']}   B, the reference: {values['b']['name']}",
         values["headline"],
@@ -166,16 +159,15 @@ def recorded_run(
     from dsocr_core.runs.results import readings
 
     with History(location, SEED_LOCATION) as history:
-        if run not in history:
-            raise DsocrError(f"the history at {location} has no run '{run}'; see: dsocr history list")
+        _require(history, run, location)
         record = history.record(run)
         read = readings(history, run, with_steps=False)
-    names = [name for _, name in read.requests]
-    chosen = next((name for name in (backend, *record.backends, *names) if name in names), None)
-    if chosen is None or backend not in (None, chosen):
-        there = ", ".join(sorted({str(name) for name in names}))
-        raise DsocrError(f"run {run} has no backend '{backend or ''}'; it has {there}")
-    settings = _settings(record, given, typed)
+    there = [name for _, name in read.requests]
+    first = next((name for name in (*record.backends, *there) if name in there), None)
+    if backend is not None and backend not in there:
+        listed = ", ".join(sorted({str(name) for name in there}))
+        raise DsocrError(f"run {run} has no backend '{backend}'; it has {listed}")
+    settings, chosen = _settings(record, given, typed), backend or first
     return Recorded(chosen, _pages(read, chosen, images, settings), settings, batch_of(read, chosen))
 
 
@@ -190,21 +182,18 @@ def batch_of(read: Readings, backend: str | None) -> int:
 def _settings(record: RunRecord, given: Settings, typed: str) -> Settings:
     """The run's settings, with those of the command line that say how to read. Raises DsocrError."""
     if record.source != "dsocr" or not record.settings:
-        raise DsocrError(
-            f"run {record.id} does not say with which settings it was read: give its pages to compare"
-        )
+        raise DsocrError(f"run {record.id} does not say how it was read: give its pages to compare")
     try:
         recorded = settings_of(record.settings)
     except DsocrError as error:
         raise DsocrError(f"run {record.id}: {error}") from error
-    words, usual = {word.partition("=")[0] for word in shlex.split(typed)}, Settings()
-    names = [each.name for each in fields(Settings)]
-    changed = {name for name in names if getattr(given, name) != getattr(usual, name)}
+    typed_options, usual = {word.partition("=")[0] for word in shlex.split(typed)}, Settings()
+    changed = {name for name in Settings.__dataclass_fields__ if getattr(given, name) != getattr(usual, name)}
     if others := sorted(changed - {*_HOW, *_WHERE}):
-        raise SettingsError(
-            f"--{others[0].replace('_', '-')} is not for --again: the pages are read as run {record.id} asked"
-        )
-    how = {name: getattr(given, name) for name in _HOW if name in changed or f"--{name}" in words}
+        option = others[0].replace("_", "-")
+        raise SettingsError(f"--{option} is not for --again: the pages are read as run {record.id} asked")
+    chosen = {name for name in _HOW if name in changed or f"--{name}" in typed_options}
+    how = {name: getattr(given, name) for name in chosen}
     if "checkpoint" not in how and (PROJECT_ROOT / recorded.checkpoint).exists():
         how["checkpoint"] = str(PROJECT_ROOT / recorded.checkpoint)
     a = given.a or (None if "engine" in how else recorded.a)

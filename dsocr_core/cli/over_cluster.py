@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from dsocr_core.base.console import FAILED, OK, Name, PageTable, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
 from dsocr_core.cli.answers import Answer
@@ -62,16 +62,18 @@ class ClusterOptions:
             needs = " and ".join(missing)
             raise DsocrError(f"a cluster needs {needs}: pip install -r requirements-cluster.txt")
         local = chosen.cluster == LOCAL
+        if not local and "://" not in str(chosen.cluster):
+            raise SettingsError(
+                f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
+            )
         for problem, words in (
-            (not local and "://" not in str(chosen.cluster),
-             f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"),
             (self.workers and not local, "--workers is for --cluster local: a scheduler knows its own"),
             (not chosen.out, "--cluster needs --out: a directory that all workers see, or a URL"),
             (chosen.pages, "--pages is for one process: give --cluster a manifest of the files to read"),
             (chosen.pages_together, "--pages-together is for one process: leave --cluster out"),
             (self.redo not in (None, "failed"), f"--redo is '{self.redo}': give failed"),
             (chosen.save, "--save is for one process: history import takes a complete --out as a run"),
-        ):  # fmt: skip
+        ):
             if problem:
                 raise SettingsError(words)
 
@@ -187,33 +189,35 @@ def _listed(
     compared: ComparedOutputs, differing: list[str], names: tuple[str, ...], run_id: str | None
 ) -> Compared:
     """Outcome of two outputs, as it is printed."""
-    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+    from dsocr_core.read.report import PARITY_WORDS, parity_table
 
+    verdicts = {verdict: compared.verdicts[verdict] for verdict in VERDICTS}
+    tokens = compared.tokens_equal
     figures = ("pages", "not_compared", "passed", "failed", "worst")
     values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
-        "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+        "verdicts": verdicts,
         "character_error_rate": compared.error_rate,
-        "tokens_equal": compared.tokens_equal[True] if compared.tokens_equal else None,
+        "tokens_equal": tokens[True] if tokens else None,
         "settings_that_differ": differing,
         "run_id": run_id,
     }  # fmt: skip
-    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
-    for row in compared.worst[:SHOWN]:
-        boxes = {side: row[f"boxes_{side}"] for side in SIDES}
-        table.add_row(Name(row["page"]), *parity_cells(dict(row, boxes=boxes, margins=None, causes=[])))
-    shown: list[RenderableType] = [table, PARITY_WORDS] if compared.worst else []
-    if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
+    rows = [
+        (
+            row["page"],
+            row | {"boxes": {side: row[f"boxes_{side}"] for side in SIDES}, "margins": None, "causes": []},
+        )
+        for row in compared.worst[:SHOWN]
+    ]
+    shown: list[RenderableType] = [parity_table(rows), PARITY_WORDS] if rows else []
+    if (more := compared.pages - verdicts["identical"] - SHOWN) > 0:
         shown.append(f"... and {more:,} more pages that are not identical, none of them worse")
-    counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+    counts = (f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in verdicts.items())
     shown += [
         f"A: {names[0]}   B, the reference: {names[1]}",
         *(f"settings differ: {words}" for words in differing),
         f"{compared.pages:,} pages: {', '.join(counts)}",
+        *([f"tokens equal: {tokens[True]:,} of {tokens.total():,}"] if tokens else []),
+        *([] if compared.error_rate is None else [f"mean CER: {compared.error_rate:.3%}"]),
+        f"{compared.not_compared:,} pages are not read by both: not compared",
     ]
-    if tokens := compared.tokens_equal:
-        shown.append(f"tokens equal: {tokens[True]:,} of {tokens.total():,}")
-    if compared.error_rate is not None:
-        shown.append(f"mean CER: {compared.error_rate:.3%}")
-    if compared.not_compared:
-        shown.append(f"{compared.not_compared:,} pages are not read by both: not compared")
     return Compared(compared.failed, values, shown)

@@ -78,12 +78,13 @@ class Compared:
     why: Causes | None = None
 
     @classmethod
-    def of(
-        cls, report: Report, runs: Sequence[str], lines: Sequence[str], recorded: Sequence[str]
-    ) -> Compared:
-        """What a report says."""
-        shown = [report.print]
-        return cls(report.failed, report.write_json, shown, runs, lines, recorded, report.explain)
+    def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
+        """What a report says; of several pairs of backends each run is named with its pair."""
+        a, *others = report.backends
+        pairs = [f"{a} and {b} are " for b in others] if len(others) > 1 else [""]
+        recorded = [f"{pair}recorded as run {run}" for pair, run in zip(pairs, runs, strict=False) if run]
+        shown, ids = [report.print], [run for run in runs if run]
+        return cls(report.failed, report.write_json, shown, ids, lines, recorded, report.explain)
 
     def answer(self) -> Answer:
         """What is shown, the causes, then the lines."""
@@ -98,14 +99,17 @@ class Compared:
 
 
 def read(
-    all_settings: Sequence[Settings], plan: RunPlan, record_in: str | None, goes_on: str,
-    measures: bool = True, count: bool = True,
-) -> Compared:  # fmt: skip
+    all_settings: Sequence[Settings],
+    plan: RunPlan,
+    record_in: str | None,
+    goes_on: str,
+    measures: bool = True,
+) -> Compared:
     """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `goes_on` is
-    said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
+    in the history at `record_in`, where one is named, with the FLOPs of its pages. `goes_on` is said of the
+    run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
@@ -120,10 +124,10 @@ def read(
 
     opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
     save, one = record_in is not None, len(all_settings) == 1
-    runs = [
+    recordings = [
         Recording(
             replace(each, history=record_in or each.history), plan.command, save=save,
-            out=plan.directory if one else None, count=run_rows if save and count else None,
+            out=plan.directory if one else None, count=run_rows if save else None,
         )
         for each in all_settings
         if one or save
@@ -133,15 +137,10 @@ def read(
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
             progress = stack.enter_context(ProgressBar(SafeConsole(stderr=True)))
             cancel = stack.enter_context(cancelled_by_interrupt())
-            report = read_run(sessions, plan, progress, runs, cancel)
+            report = read_run(sessions, plan, progress, recordings, cancel)
     except Cancelled:
-        names = ", ".join(run.id for run in runs if run.id)
+        names = ", ".join(each.id for each in recordings if each.id)
         finished = f"; what was finished is recorded as run {names}" if names else ""
         left = f"; {goes_on}" if plan.directory.is_dir() else ""
         raise Cancelled(f"cancelled{finished}{left}") from None
-    recorded = []
-    for each, run in zip(all_settings, runs, strict=False):
-        pair = "" if one else f"{' and '.join(each.side_names)} are "
-        recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
-    ids = [run.id for run in runs if run.id]
-    return Compared.of(report, ids, [f"written to {plan.directory}"], recorded)
+    return Compared.of(report, [each.id for each in recordings], [f"written to {plan.directory}"])

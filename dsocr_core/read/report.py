@@ -273,6 +273,14 @@ def parity_cells(row: Mapping[str, Any]) -> Sequence[RenderableType]:
     ]
 
 
+def parity_table(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> PageTable:
+    """A table of pages that were compared, each with its name."""
+    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
+    for name, row in rows:
+        table.add_row(Name(name), *parity_cells(row))
+    return table
+
+
 def _results(comparisons: Iterable[Comparison]) -> list[OcrResult]:
     """Each backend's result once, A's first."""
     found = {result.backend: result for each in comparisons for result in each.results.values()}

@@ -146,7 +146,7 @@ def test_a_page_is_read_from_its_own_content_or_from_a_given_file(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("none-such",), "has no run 'none-such'"),
+        (("none-such",), "'none-such' is no file or folder"),
         (("RUN", "--backend-b", "vendor"), "has no backend 'vendor'; it has eager"),
         (("RUN", "PAGE"), "none of the given files is called like a page"),
         (("RUN", "--preset", "base"), "--preset is not for --again"),

@@ -1,11 +1,9 @@
-"""`compare` of pages, of recorded runs and of folders: the same verdicts and reports, whatever the source."""
+"""`compare` of pages and of recorded runs: the same verdicts and reports, whatever the source."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,79 +16,55 @@ TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", 
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Pages, and the texts of two programs."""
-    places = tuple(tmp_path / name for name in ("pages", "a", "b"))
-    for place in places:
-        place.mkdir()
+def pages(tmp_path: Path) -> Path:
+    """Pages, and beside them the texts of two programs."""
+    for place in ("pages", "a", "b"):
+        (tmp_path / place).mkdir()
     for name, texts in TEXTS.items():
-        Image.new("RGB", (60, 40), "white").save(places[0] / f"{name}.png")
-        for place, text in zip(places[1:], texts, strict=True):
-            (place / f"{name}.md").write_text(text)
-    return places[0], places[1], places[2]
-
-
-def reported(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: object) -> dict[str, str]:
-    """Each page's verdict in JSON, which JUnit and the HTML report have too."""
-    html, junit = tmp_path / "report.html", tmp_path / "report.xml"
-    given = ["compare", *map(str, arguments), "--html", str(html), "--junit", str(junit), "--json"]
-    assert main(given) == FAILED
-    document = json.loads(capsys.readouterr().out)
-    assert document["failed"] == 1 and "310" in html.read_text()
-    verdicts = {Path(row["image"]).stem: row["verdict"] for row in document["pages"]}
-    cases = ElementTree.parse(junit).getroot().iter("testcase")
-    failed = {Path(case.get("name", "")).stem for case in cases if case.find("failure") is not None}
-    assert failed == {name for name, verdict in verdicts.items() if verdict == "differs"}
-    return verdicts
+        Image.new("RGB", (60, 40), "white").save(tmp_path / "pages" / f"{name}.png")
+        for place, text in zip("ab", texts, strict=True):
+            (tmp_path / place / f"{name}.md").write_text(text)
+    return tmp_path / "pages"
 
 
 def test_every_source_gives_the_same_verdicts_and_reports(
-    folders: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages, a, b = folders
-    history = ["--history", tmp_path / "history"]
-    sides = ["--a", f"folder:{a}", "--b", f"folder:{b}"]
+    html, junit, history = (tmp_path / name for name in ("report.html", "report.xml", "history"))
+    words = ["--html", html, "--junit", junit, "--history", history, "--json"]
+
+    def reported(*arguments: object) -> dict[str, str]:
+        """Each page's verdict in JSON, which JUnit and the HTML report have too."""
+        assert main([*map(str, ["compare", *arguments, *words])]) == FAILED
+        document = json.loads(capsys.readouterr().out)
+        assert document["failed"] == 1 and "310" in html.read_text()
+        verdicts = {Path(row["image"]).stem: row["verdict"] for row in document["pages"]}
+        cases = ElementTree.parse(junit).getroot().iter("testcase")
+        failed = {Path(case.get("name", "")).stem for case in cases if case.find("failure") is not None}
+        assert failed == {name for name, verdict in verdicts.items() if verdict == "differs"}
+        return verdicts
+
     expected = {"same": "within_tolerance", "other": "differs"}
-    assert reported(capsys, tmp_path, pages, *sides, "--out", tmp_path / "out", *history) == expected
-    assert not (tmp_path / "history").exists()  # a report is no reason to record a run, or to name one
-    main(["compare", f"folder:{a}", f"folder:{b}", "--junit", str(tmp_path / "x.xml")])
-    assert "recorded as run" not in capsys.readouterr().out
-    assert reported(capsys, tmp_path, f"folder:{a}", f"folder:{b}", *history, "--save") == expected
-    (run,) = (tmp_path / "history" / "runs").iterdir()
-    assert reported(capsys, tmp_path, run.name, *history) == expected
+    sides = ["--a", f"folder:{tmp_path / 'a'}", "--b", f"folder:{tmp_path / 'b'}", "--out"]
+    assert reported(pages, *sides, tmp_path / "out") == expected
+    assert not history.exists()  # a report is no reason to record a run
+    assert reported(pages, *sides, tmp_path / "saved", "--save") == expected
+    (run,) = (history / "runs").iterdir()
+    assert reported(run.name) == reported(run) == expected
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["folder:{a}"], "give two folders of texts, or pages and --b folder:"),
-        (["folder:{a}", "{pages}"], "give two folders of texts"),
-        (
-            ["folder:{a}", "folder:{b}", "--pages", "1"],
-            "--pages is for pages, and folders of texts are given",
-        ),
-        (["{pages}", "--backend-a", "eager"], "--backend-a is for recorded runs, and pages are given"),
-        (["{pages}", "--b", "fast", "--b", "eager", "--html", "x"], "give --b once"),
+        ([], "give pages, or one or two runs of the history"),
+        (["PAGES", "nowhere"], "'nowhere' is no file or folder"),
+        (["PAGES", "--backend-a", "eager"], "--backend-a is for recorded runs, and pages are given"),
+        (["PAGES", "--b", "fast", "--b", "eager", "--html", "x"], "give --b once"),
+        (["PAGES", "--again"], "--again needs a run of the history"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(
-    folders: tuple[Path, Path, Path], arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    pages: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages, a, b = folders
-    assert main(["compare", *(each.format(pages=pages, a=a, b=b) for each in arguments)]) == BAD_USAGE
+    assert main(["compare", *(str(pages) if each == "PAGES" else each for each in arguments)]) == BAD_USAGE
     assert says in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_text_that_a_folder_lacks_or_has_twice_fails_alone(
-    folders: tuple[Path, Path, Path], document: Callable[..., Any]
-) -> None:
-    _, a, b = folders
-    (b / "other.md").write_text(TEXTS["other"][0])
-    (b / "same.png.md").write_text("another")
-    _, same = document("compare", f"folder:{a}", f"folder:{b}", code=FAILED)["pages"]
-    assert same["error"] == "folder-2: has 2 texts of that name"
-    for file in ("same.md", "same.png.md"):
-        (b / file).unlink()
-    other, same = document("compare", f"folder:{a}", f"folder:{b}", code=FAILED)["pages"]
-    assert other["verdict"] == "within_tolerance"
-    assert (same["verdict"], same["error"]) == ("not_comparable", "folder-2: has no text of that name")

@@ -211,7 +211,7 @@ def test_usage_errors_are_one_line(history: History, capsys: pytest.CaptureFixtu
     for words, cause in (
         ("nothing", "no file or folder, and the history at"),
         (f"run-1 {ROOT}/data/samples/01-letter.png", "give pages, or one or two runs"),
-        ("run-1 run-1 run-1", "3 runs are given"),
+        ("run-1 run-1 run-1", "give pages, or one or two runs"),
         ("run-1 --pages 1", "--pages is for pages, and recorded runs are given"),
         ("run-1 --backend-a x", "no backend 'x'"),
         ("run-1 --html no/such/folder.html", "cannot be written"),
