@@ -155,7 +155,7 @@ class RunWriter:
         """(backend, source, key) of every page that was read, and whose folders are there."""
         return {
             (known.backend, known.source, known.key)
-            for known in self.run.done()
+            for known in self.run.run.done()
             if self._export.folder(known.backend, known.image).is_dir()
         }
 
@@ -201,7 +201,8 @@ class RunWriter:
 
     def _begin(self) -> None:
         with self._turn:
-            self.run.begin()
+            self.run.machine.look()
+            self.run.run.begin()
 
     def _add_failure(self, page: PageFailed) -> None:
         try:

@@ -41,6 +41,8 @@ def from_jsonable(kind: type[R], data: Any) -> R:
 
 def _made(kind: Any, value: Any) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
     if origin in (Union, UnionType):
         for part in parts:
             with suppress(TypeError, ValueError):

@@ -13,17 +13,19 @@ import secrets
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.family import read_config
+from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
@@ -35,7 +37,7 @@ from dsocr_core.settings import Settings, history_location
 if TYPE_CHECKING:
     from dsocr_core.reading.clean import CleanPage
     from dsocr_core.runs.results import PageResults
-    from dsocr_core.runs.run_directory import CountRows, Done, RunDirectory
+    from dsocr_core.runs.run_directory import CountRows, RunDirectory
 
 Source = Literal[
     "dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "torch", "serving", "omnidocbench", "sweep"
@@ -55,12 +57,6 @@ _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECT
 NVTX loads.
 """
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_KINDS: dict[str, Any] = {
-    "backends": (list, tuple), "profiled": bool, "git_dirty": bool,
-    **dict.fromkeys(("versions", "settings", "environment", "config"), dict),
-}  # fmt: skip
-"""Types of a record's fields that are no text."""
-_NEEDED = ("id", "created", "source", "backends", "profiled", "versions", "settings", "environment")
 
 
 class RecordError(DsocrError):
@@ -130,26 +126,29 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""
-        values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
-        for name, value in values.items():
-            good = isinstance(value, _KINDS.get(name, str)) or (value is None and name not in _NEEDED)
-            if not good or (name == "backends" and not all(isinstance(each, str) for each in value)):
-                raise RecordError(f"run record: {name} is {type(value).__name__} {str(value)[:40]!r}")
+        types, values = get_type_hints(cls), dict[str, Any]()
+        for name in types.keys() & data.keys():
+            try:
+                values[name] = from_jsonable(types[name], data[name])
+            except (TypeError, ValueError) as error:
+                raise RecordError(f"run record: {name}: {error}") from error
         if "parity_rule" not in data or data["parity_rule"] in (2, 3):
             values["settings"] = _without_former_limits(values.get("settings", {}))
         try:
-            return cls(**values | {"backends": tuple(values.get("backends", ()))})
+            return cls(**values)
         except TypeError as error:
             raise RecordError(f"run record: {error}") from error
 
 
 def _without_former_limits(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run of parity rule 2 or 3 without the limits of texts that were the defaults then."""
-    tolerance = settings.get("tolerance")
-    if not isinstance(tolerance, dict):
+    former = settings.get("tolerance")
+    if not isinstance(former, dict):
         return settings
-    former = {"values": tolerance.get("values"), "character_error_rate": 0.02}.items()
-    return settings | {"tolerance": dict(each for each in tolerance.items() if each not in former)}
+    rest = {name: limit for name, limit in former.items() if name != "values"}
+    if rest.get("character_error_rate") == 0.02:
+        del rest["character_error_rate"]
+    return settings | {"tolerance": rest}
 
 
 def another_version(version: object) -> str:
@@ -209,17 +208,10 @@ def tolerance_of(record: RunRecord) -> Tolerance:
 
 
 def record_run(
-    settings: Settings,
-    results: Iterable[OcrResult],
-    command: str | None,
-    profiled: bool = False,
-    notes: str | None = None,
+    settings: Settings, results: Iterable[OcrResult], command: str | None, notes: str | None = None
 ) -> RunRecord:
-    """The record of a run that was just made here; what the results do not agree on is left None.
-
-    `profiled` is for a profiler that this process cannot detect.
-    """
-    about, now = _about_results(results), datetime.now(UTC)
+    """The record of a run that was just made here; what the results do not agree on is left None."""
+    about, now = _about_results([*results]), datetime.now(UTC)
     commit, dirty = _git_state()
     config = None
     if {*about["backends"]} & {*OWN_MODEL}:
@@ -231,7 +223,7 @@ def record_run(
         source="dsocr",
         command=command,
         host=platform.node() or None,
-        profiled=profiled or any(os.environ.get(name) for name in _PROFILERS),
+        profiled=any(os.environ.get(name) for name in _PROFILERS),
         git_commit=commit,
         git_dirty=dirty,
         versions=_library_versions(),
@@ -253,27 +245,23 @@ def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
+def _about_results(results: Sequence[OcrResult]) -> dict[str, Any]:
     """Derive the fields of a record from its results; None where they disagree."""
-    results = list(results)
-    of_backend: dict[str, list[OcrResult]] = {}
-    for result in results:
-        of_backend.setdefault(result.backend, []).append(result)
-    environment = {}
-    for backend, read in of_backend.items():
-        names = dict.fromkeys(name for result in read for name in result.environment)
-        has = {name: [each.environment[name] for each in read if name in each.environment] for name in names}
-        environment[backend] = {name: agreed(values) for name, values in has.items()}
+    backends, environment = tuple(dict.fromkeys(result.backend for result in results)), {}
+    for backend in backends:
+        read = [result.environment for result in results if result.backend == backend]
+        names = dict.fromkeys(chain.from_iterable(read))
+        environment[backend] = {name: agreed(has[name] for has in read if name in has) for name in names}
     # What a record says of engine, type and attention is that of one backend: our engine, where one read.
-    own = of_backend.get(described_backend([*of_backend]) or "", [])
-    device, name = (agreed(each.environment.get(of) for each in own) for of in ("device", "device_name"))
+    own = [result for result in results if result.backend == described_backend(backends)]
+    device, card = (agreed(one.environment.get(name) for one in own) for name in ("device", "device_name"))
     return {
-        "backends": tuple(of_backend),
+        "backends": backends,
         "engine": _engine([result.environment for result in own]),
         "device": device,
-        "gpu": name if device is not None and device.startswith("cuda") else None,
-        "dtype": agreed(result.inputs.dtype if result.inputs else None for result in own),
-        "attention": agreed(result.inputs.attention if result.inputs else None for result in own),
+        "gpu": card if device is not None and device.startswith("cuda") else None,
+        "dtype": agreed(result.inputs and result.inputs.dtype for result in own),
+        "attention": agreed(result.inputs and result.inputs.attention for result in own),
         "preset": agreed(result.request.preset for result in results),
         "environment": environment,
     }
@@ -305,17 +293,14 @@ def _library_versions() -> dict[str, str]:
 
 def _git_state() -> tuple[str | None, bool | None]:
     """Commit of the project and whether tracked files differ from it; (None, None) outside a clone."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(PROJECT_ROOT), *arguments],
-            capture_output=True, text=True, timeout=10, check=True,
-        ).stdout  # fmt: skip
-
+    words = ["describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
     try:
-        if git("rev-parse", "--show-toplevel").strip() != str(PROJECT_ROOT):
+        if not (PROJECT_ROOT / ".git").exists():  # it may lie within another project's clone
             return None, None
-        return git("rev-parse", "HEAD").strip(), bool(git("status", "--porcelain", "-uno").strip())
+        found = subprocess.run(
+            ["git", "-C", str(PROJECT_ROOT), *words], capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        return found.removesuffix("+"), found.endswith("+")
     except (OSError, subprocess.SubprocessError):
         return None, None
 
@@ -329,6 +314,7 @@ def agreed(values: Iterable[str | None]) -> str | None:
 # --- recording --------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Recording:
     """Makes a run of its pages when the block ends, however it ends; without a page none is written.
 
@@ -336,39 +322,36 @@ class Recording:
     One that was cancelled, or ended by an error, says so. Nothing of a page stays in memory.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        command: str | None = None,
-        profiled: bool = False,
-        machine: MachineWatch | None = None,
-        out: Path | None = None,
-        save: bool = True,
-        count: CountRows | None = None,
-    ) -> None:
-        """`machine` has watched since the first page began; left out it watches from now on. `out` is a
-        directory of its own; `save` writes the run into the history; `count` gives rows of stage_flops."""
-        self.settings, self._command, self._profiled = settings, command, profiled
-        self._machine = machine or MachineWatch()
-        self._out, self._save, self._count = out, save, count
+    settings: Settings
+    command: str | None = None
+    out: Path | None = None
+    """A directory of its own."""
+    save: bool = True
+    """Write the run into the history."""
+    count: CountRows | None = None
+    """Counter of rows of stage_flops."""
+    machine: MachineWatch = field(default_factory=MachineWatch)
+    """It watches since the first page began."""
+    notes: str | None = None
+    """How it ended, where that was before its time."""
+    id: str | None = None
+    """The run's id in the history, once it is there."""
+
+    def __post_init__(self) -> None:
         self._exit = ExitStack()
-        self.notes: str | None = None
-        """How it ended, where that was before its time."""
-        self.id: str | None = None
-        """The run's id in the history, once it is there."""
 
     def __enter__(self) -> Recording:
         """Say what cannot be written before the first page is read; take up what a writer that was killed
         left. Raises DsocrError."""
         location = history_location(self.settings)
-        if self._save and "://" not in location:
+        if self.save and "://" not in location:
             require_writable(Path(location))
-        if self._out is not None:
+        if self.out is not None:
             self._exit.callback(self.run.close)
-            if self._save and self.run.continues:
+            if self.save and self.run.continues:
                 self._exit.close()
                 raise DsocrError(
-                    f"{self._out}: has a run already, which cannot grow and be saved; leave --save out, and "
+                    f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "
                     "import the directory when it is whole"
                 )
         return self
@@ -379,7 +362,7 @@ class Recording:
         with self._exit:
             if "run" not in vars(self):
                 return
-            if kind is not None and issubclass(kind, Cancelled | KeyboardInterrupt):
+            if isinstance(error, Cancelled | KeyboardInterrupt):
                 self.notes = CANCELLED
             elif error is not None:
                 words = encodable(one_line(error))
@@ -400,8 +383,8 @@ class Recording:
         # pyarrow comes with it: only where something is recorded.
         from dsocr_core.runs.run_directory import RunDirectory
 
-        if self._out is not None:
-            return RunDirectory.open(self._out)
+        if self.out is not None:
+            return RunDirectory.open(self.out)
         run = RunDirectory.create(history_location(self.settings), self.record)
         self._exit.callback(run.close)
         return run
@@ -413,34 +396,23 @@ class Recording:
         names = dict(zip(SIDES, self.settings.side_names, strict=True))
         self.add_page(PageResults.of(source, comparison, names, **more))
 
-    def begin(self) -> None:
-        """Make the run's directory, before anything of a page is in it. Raises StorageError."""
-        self._machine.look()
-        self.run.begin()
-
     def add_page(self, page: PageResults) -> None:
         """Put down what any backends gave on a page. Raises StorageError."""
-        self._machine.look()
+        self.machine.look()
         self.run.add(page)
-
-    def done(self) -> list[Done]:
-        """Every page that the directory has."""
-        return self.run.done()
 
     def _finish(self) -> None:
         """Write the run: only now all results are there, what they agree on, and how busy the machine was."""
         made, first = self._described(self.run.facts()), self.record
-        environment = made.environment | {"machine": dict(self._machine.facts())}
+        environment = made.environment | {"machine": dict(self.machine.facts())}
         made = replace(made, id=first.id, created=first.created, notes=self.notes, environment=environment)
-        self.run.finish(made, self._count)
-        if self._out is not None and self._save:
-            from dsocr_core.runs.storage import Storage
-
-            self.run.save_in(Storage(history_location(self.settings)), first.id)
-        self.id = first.id if self._save else None
+        self.run.finish(made, self.count)
+        if self.out is not None and self.save:
+            self.run.save_in(history_location(self.settings), first.id)
+        self.id = first.id if self.save else None
 
     def _described(self, results: Iterable[OcrResult]) -> RunRecord:
-        made = record_run(self.settings, results, self._command, self._profiled)
+        made = record_run(self.settings, results, self.command)
         order = {name: place for place, name in enumerate(self.settings.side_names)}
         backends = tuple(sorted(made.backends, key=lambda backend: order.get(backend, len(order))))
         return replace(made, backends=backends)
@@ -459,7 +431,7 @@ def save_comparison(
     if settings.clean_pages:
         pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
         clean = clean_pages(comparison.request, pictures)
-    with Recording(settings, machine=machine) as recording:
-        recording.notes = CANCELLED if cancelled else None
+    notes = CANCELLED if cancelled else None
+    with Recording(settings, machine=machine or MachineWatch(), notes=notes) as recording:
         recording.add(comparison.request.name, comparison, clean=clean)
     return recording.id

@@ -251,8 +251,9 @@ class RunDirectory:
             (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
             write_checksums(target, {name: file for name, file in pictures.items() if file.exists()})
 
-    def save_in(self, storage: Storage, name: str) -> None:
+    def save_in(self, history: str, name: str) -> None:
         """Have the whole run in a history, too: its files under two names where the system has that."""
+        storage = Storage(history)
         with storage.scratch(name) as target, writing(target):
             for file in [*(read_checksums(self.directory) or ()), CHECKSUMS]:
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
