@@ -12,12 +12,13 @@ A page's number is its place: shards have as many pages as `run.json` says, in t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -30,16 +31,15 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import KNOWN_INPUT
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 from dsocr_core.reading.records import POSTPROCESS_ERROR, OcrResult, StageTiming, top_two_steps
-from dsocr_core.runs.record import another_version
 from dsocr_core.runs.results import SCHEMA, failure_table, result_of, result_table
 from dsocr_core.runs.schema import encodable_value, read_rows
 from dsocr_core.runs.storage import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
 Status = Literal["read", "failed", "quarantined"]
-QUARANTINED = "quarantined"
+_QUARANTINED = "quarantined"
 """The fact of a page that ended every process it came to."""
-MOST_OF_AN_ERROR = 1000
+_MOST_OF_AN_ERROR = 1000
 _TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
 _WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
 """Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
@@ -70,28 +70,25 @@ class PageReading:
     def status(self) -> Status:
         return "read" if self.result is not None else "quarantined" if self.quarantined else "failed"
 
-    @property
-    def timings(self) -> tuple[StageTiming, ...]:
-        return () if self.result is None else self.result.timings
-
 
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
     ordered = sorted(pages, key=lambda page: page.number)
-    own = [page if page.result is None else replace(page, result=_of_any(page.result)) for page in ordered]
     workers = pa.Table.from_pylist([_worker_row(page) for page in ordered], _WORKER)
-    return parquet(readings_table(own)), parquet(workers)
+    return _parquet(readings_table([_of_any(page) for page in ordered])), _parquet(workers)
 
 
-def _of_any(result: OcrResult) -> OcrResult:
-    """The result as any worker would have it."""
-    facts = {name: value for name, value in result.environment.items() if _is_of_page(name)}
-    return replace(result, timings=(), environment=facts, top_two=())
+def _of_any(page: PageReading) -> PageReading:
+    """The page as any worker would have it."""
+    if page.result is None:
+        return page
+    facts = {name: value for name, value in page.result.environment.items() if _is_of_page(name)}
+    return replace(page, result=replace(page.result, timings=(), environment=facts, top_two=()))
 
 
 def _is_of_page(name: str) -> bool:
     """Tell the facts of an environment that any worker finds."""
-    return name in (POSTPROCESS_ERROR, QUARANTINED) or name.startswith(KNOWN_INPUT)
+    return name == POSTPROCESS_ERROR or name.startswith(KNOWN_INPUT)
 
 
 def readings_table(pages: Sequence[PageReading]) -> pa.Table:
@@ -105,18 +102,18 @@ def readings_table(pages: Sequence[PageReading]) -> pa.Table:
 def _rows(page: PageReading) -> pa.Table:
     if page.result is not None:
         return result_table(page.name, page.result, files=[page.result.request.file])
-    facts = [{"name": QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
-    error = (page.error or "not known")[:MOST_OF_AN_ERROR]
+    facts = [{"name": _QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
+    error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
     return failure_table({"page": page.name, "source": page.name, "error": error, "environment": facts})
 
 
 def _worker_row(page: PageReading) -> dict[str, Any]:
-    row: dict[str, Any] = {"page": encodable(page.name)}
     if page.result is None:
-        return row
+        return {"page": encodable(page.name)}
     facts = {name: value for name, value in page.result.environment.items() if not _is_of_page(name)}
     more = {"environment": facts, "top_two": to_jsonable(page.result.top_two)}
-    return row | {"timings": to_jsonable(page.timings), "more": json.dumps(more)}
+    timings = to_jsonable(page.result.timings)
+    return {"page": encodable(page.name), "timings": timings, "more": json.dumps(more)}
 
 
 def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
@@ -132,22 +129,18 @@ def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> lis
 
 
 def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> PageReading:
-    result = result_of(row)
-    own = PageReading(number, row["page"], row["path"] or "")
+    result, own = result_of(row), PageReading(number, row["page"], row["path"] or "")
     if result is None:
         facts = {each["name"] for each in row["environment"] or ()}
-        return replace(own, error=row["error"] or "no text", quarantined=QUARANTINED in facts)
+        return replace(own, error=row["error"] or "no text", quarantined=_QUARANTINED in facts)
     more = parse_json(worker["more"], any_number=True)
     ids, logits = ([each for step in more["top_two"] for each in step[name]] for name in ("ids", "logits"))
-    timings = (StageTiming(**each | {"stage": Stage(each["stage"])}) for each in worker["timings"])
-    environment = result.environment | more["environment"]
-    top_two = top_two_steps(ids, logits)
-    return replace(
-        own, result=replace(result, timings=tuple(timings), environment=environment, top_two=top_two)
-    )
+    timings = tuple(StageTiming(**each | {"stage": Stage(each["stage"])}) for each in worker["timings"])
+    environment, top_two = result.environment | more["environment"], top_two_steps(ids, logits)
+    return replace(own, result=replace(result, timings=timings, environment=environment, top_two=top_two))
 
 
-def parquet(table: pa.Table) -> bytes:
+def _parquet(table: pa.Table) -> bytes:
     """The table as a Parquet file; the same table makes the same bytes."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", compression_level=1)
@@ -178,10 +171,6 @@ class Marker:
     began: float
     """Seconds since 1970."""
     ended: float
-    stages: dict[str, float] = field(default_factory=dict)
-    """Milliseconds of each stage, summed over the pages."""
-    tokens: int = 0
-    generation: int = 0
 
     @property
     def pages(self) -> int:
@@ -189,7 +178,7 @@ class Marker:
 
     @property
     def name(self) -> str:
-        return f"done/{self.shard}{f'.{self.generation}' if self.generation else ''}.json"
+        return f"done/{self.shard}.json"
 
     @property
     def index(self) -> int:
@@ -208,21 +197,17 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _marker(where: str, content: bytes) -> Marker:
-    """The marker of a file, which names files of its own shard. Raises InvalidFile, which names the file."""
-    try:
+def _marker(content: bytes) -> Marker | None:
+    """The marker of a file, which names files of its own shard; None for any other file."""
+    with contextlib.suppress(InvalidFile, TypeError, ValueError):
         values = parse_json(content)
         if values.pop("digest", None) == _digest(values):
-            marker = from_jsonable(Marker, values)
-            numbers = [value for value in values.values() if isinstance(value, (int, float))]
-            counts = [*numbers, *marker.causes.values(), *marker.stages.values()]
+            known = {each.name: values[each.name] for each in fields(Marker) if each.name in values}
+            marker = from_jsonable(Marker, known)
             own = re.compile(rf"shards/{re.escape(marker.shard)}/[0-9a-f]+(\.worker)?\.parquet")
-            named = _MARKER.fullmatch(f"{marker.shard}.json") and own.fullmatch(marker.file)
-            if named and own.fullmatch(marker.worker_file) and min(counts) >= 0:
-                return marker
-    except (InvalidFile, TypeError, ValueError) as error:
-        raise InvalidFile(where) from error
-    raise InvalidFile(where)
+            if _MARKER.fullmatch(f"{marker.shard}.json") and own.fullmatch(marker.file):
+                return marker if own.fullmatch(marker.worker_file) else None
+    return None
 
 
 # --- the run ----------------------------------------------------------------------------------------
@@ -235,12 +220,10 @@ class ShardedRun:
         self.store = Store(store) if isinstance(store, str) else store
 
     def run(self) -> dict[str, Any]:
-        """Its `run.json`. Raises DsocrError where there is no run, or one of an earlier version."""
+        """Its `run.json`. Raises DsocrError where there is no run of a cluster."""
         document = self.document(RUN)
-        if document is None:
+        if document is None or "cluster" not in document:
             raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
-        if "cluster" not in document and "shard_pages" in document:
-            raise DsocrError(f"{self.store.location}: {another_version(document.get('schema_version'))}")
         return document
 
     def document(self, name: str) -> dict[str, Any] | None:
@@ -265,11 +248,10 @@ class ShardedRun:
 
     def markers(self, names: Iterable[str]) -> Iterator[Marker]:
         """Those that are there."""
-        try:
-            for name, content in self.store.read_many(names):
-                yield _marker(f"{self.store.location}/{name}", content)
-        except InvalidFile as error:
-            raise OutputError(f"{error}: no marker of a shard; remove it") from error
+        for name, content in self.store.read_many(names):
+            if (marker := _marker(content)) is None:
+                raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it")
+            yield marker
 
     def pages(self, marker: Marker) -> list[PageReading]:
         """The pages of a shard, both files held against their checksums."""

@@ -29,7 +29,7 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
     words = "error: a cluster needs distributed: pip install -r requirements-cluster.txt"
     assert command("run", "x.png", "--cluster", "local", "--out", str(tmp_path / "out")) == (2, words)
     assert not (tmp_path / "out").exists()
-    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json").write_text('{"cluster": {}}')
     empty = (
         '{"pages": null, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}'
     )
