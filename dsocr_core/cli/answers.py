@@ -71,16 +71,16 @@ def figures_table(frame: pd.DataFrame, columns: Columns, title: str = "") -> Tab
     """A table of figures; the first column names the rows, columns without a figure are left out."""
     names = [frame.columns[0], *(name for name in columns if frame[name].notna().any())]
     table = titled_table(title, *(columns.get(name, (name.capitalize(), ""))[0] for name in names))
-    for row in frame.to_dict("records"):
-        table.add_row(*(_figure(row[name], columns.get(name, ("", ""))[1]) for name in names))
+    for row in frame[names].itertuples(index=False):
+        table.add_row(
+            *(_figure(value, columns.get(name, ("", ""))[1]) for name, value in zip(names, row, strict=True))
+        )
     return table
 
 
 def _figure(value: Any, unit: str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str | bool):
+        return {True: "yes", False: "no"}.get(value, str(value))
     return percent(100 * value) if unit == "%" else amount(value, unit)
 
 
@@ -97,7 +97,7 @@ def frame_table(frame: pd.DataFrame) -> Table:
 def _text(value: Any) -> str:
     import pandas as pd
 
-    if isinstance(value, (list, tuple)) or getattr(value, "shape", None):
+    if isinstance(value, list | tuple) or getattr(value, "shape", None):
         return ", ".join(map(str, value))
     if pd.isna(value):
         return ""

@@ -34,16 +34,9 @@ from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
 
 COMMANDS: Mapping[str, Command | Mapping[str, Command]] = {
-    "run": run,
-    "compare": compare,
-    "trace": trace,
-    "bench": bench,
-    "gate": gate,
-    "flops": flops.COMMANDS,
-    "history": history.COMMANDS,
-    "profile": profile,
-    "doctor": doctor,
-}
+    "run": run, "compare": compare, "trace": trace, "bench": bench, "gate": gate, "flops": flops.COMMANDS,
+    "history": history.COMMANDS, "profile": profile, "doctor": doctor,
+}  # fmt: skip
 _GROUPS = {
     "flops": "Predict what a page costs: FLOPs, bytes and time bounds.",
     "history": "Recorded runs: list, query, import, export, move to the trash.",
@@ -119,13 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = OK if answer is None else answer.print(chosen.get("json", False), console)
         sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
         return code
-    except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
-        print_error(console, str(stop) or "cancelled")
-        return FAILED
     except BrokenPipeError:  # the reader of stdout has gone: `| head`
         _close_stdout()
         return FAILED
-    except Exception as error:  # noqa: BLE001 - the one handler: no error leaves as a traceback
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: none leaves as a traceback
         if "--debug" in given:
             traceback.print_exc()
         try:
@@ -133,21 +123,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError:  # stdout is a full disk
             _close_stdout()
             print_error(SafeConsole(stderr=True), _words(error, given))
-        return BAD_USAGE
+        return FAILED if isinstance(error, Cancelled | KeyboardInterrupt) else BAD_USAGE
 
 
 def _close_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _words(error: Exception, given: Sequence[str]) -> str:
-    """Say what a person is told of an error: one that nobody foresaw is in the log."""
+def _words(error: BaseException, given: Sequence[str]) -> str:
+    """Say what went wrong; of an unforeseen error the rest is in the log."""
+    if isinstance(error, KeyboardInterrupt):  # while torch is imported
+        return "cancelled"
     if isinstance(error, DsocrError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):
         return f"the package {error.name} is not installed: pip install -r requirements.txt"
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}"
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return f"what this command prints or writes has no room: {(error.strerror or '').lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is not None:
+            return f"{error.filename}: {error.strerror.lower()}"
+        if error.errno in _NO_ROOM:
+            return f"what this command prints or writes has no room: {error.strerror.lower()}"
     return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"

@@ -41,8 +41,8 @@ SHOWN = 12
 _SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
 _TYPED = "typed"
 """The parameter that is no option: the command line that makes the run again."""
-_TOO_SMALL = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
 _TYPES = {int: (PositiveInt, NonNegativeInt), float: (PositiveFloat, NonNegativeFloat)}
+_RESTRICTION = re.compile(r": Not of type \w+: (\S+) does not conform to restriction v>(=?)0")
 _HELP = {
     "json": "print one JSON document and nothing else on stdout",
     "history": "where runs are: a path, relative to the project (default: data/runs/history)",
@@ -77,34 +77,29 @@ class _WholeHelp(Action):
 class Parser(ArgumentParser):  # type: ignore[misc]
     """A parser with help on one screen, whose errors are as all others."""
 
+    whole = False
+
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **keywords)
-        self.whole = False
 
     def error(self, message: str, *_: Any, **__: Any) -> NoReturn:
         """Raises UsageError."""
-        words = " ".join(message.split())
-        words = re.sub(r'Parser key "([\w.]+)":', lambda key: f"--{key[1]}:".replace("_", "-"), words)
-        limits = {"": "a number above 0", "=": "0 or more"}
-        words = _TOO_SMALL.sub(lambda found: f" is {found[1]}: give {limits[found[2]]}", words)
+        words = re.sub(r'Parser key "([\w.]+)":', lambda key: f"--{key[1]}:".replace("_", "-"), message)
+        words = _RESTRICTION.sub(r" is \1: give a number >\2 0", " ".join(words.split()))
         raise UsageError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
 
     def format_help(self) -> str:
         """The first options, then the names of the others; all of them after `--help-all`."""
-        options = [each for each in self._actions if each.option_strings and each.dest != "help"]
-        rest = [(each, each.help) for each in ([] if self.whole else options[SHOWN:])]
-        names = ", ".join(each.option_strings[0] for each, _ in rest if each.dest != "help_all")
+        options = [each for each in self._actions if each.option_strings]
+        rest = [] if self.whole else [(each, each.help) for each in options[SHOWN + 1 :]]
+        names = ", ".join(each.option_strings[0] for each, _ in rest)
         self.epilog = f"settings and other options, described by --help-all: {names}" if rest else None
-        try:
-            for each, _ in rest:
-                each.help = SUPPRESS
-            return str(super().format_help())
-        finally:
-            for each, words in rest:
-                each.help = words
-
-
-# --- words of a command line ----------------------------------------------------------------------
+        for each, _ in rest:
+            each.help = SUPPRESS
+        text = str(super().format_help())
+        for each, words in rest:
+            each.help = words
+        return text
 
 
 def take_sides(words: Sequence[str]) -> tuple[list[str], dict[str, list[BackendChoice]]]:
@@ -113,11 +108,8 @@ def take_sides(words: Sequence[str]) -> tuple[list[str], dict[str, list[BackendC
     stays for the parser. Raises DsocrError.
     """
     names = _SIDE_OPTIONS.get(next((word for word in words if not word.startswith("-")), ""), ())
-    end = words.index("--") if "--" in words else len(words)
-    others: list[str] = []
-    sides: dict[str, list[Any]] = {}
-    rest = list(words[:end])
-    while rest:
+    others, rest, sides = list[str](), list(words), dict[str, list[Any]]()
+    while rest and rest[0] != "--":
         option, equals, value = rest.pop(0).partition("=")
         name, dot, setting = option.removeprefix("--").partition(".")
         if not option.startswith("--") or name not in names:
@@ -127,44 +119,33 @@ def take_sides(words: Sequence[str]) -> tuple[list[str], dict[str, list[BackendC
             continue
         if not equals and not rest:
             raise DsocrError(f"{option}: expected a value")
-        value = value if equals else rest.pop(0)
+        read: Any = value if equals else rest.pop(0)
         if not dot:
-            sides.setdefault(name, []).append({"spec": value})
-            others.append(f"--{name}={value}")
+            sides.setdefault(name, []).append({"spec": read})
+            others.append(f"--{name}={read}")
             continue
         if name not in sides:
             raise DsocrError(f"{option} comes before --{name}: name the backend first")
-        read: Any = value
-        if setting.partition(".")[0] == "body":  # of any content
+        if setting.startswith("body."):  # of any content
             with suppress(yaml.YAMLError, RecursionError):
-                read = yaml.safe_load(value)
+                read = yaml.safe_load(read)
         else:
             setting = setting.replace("-", "_")
         sides[name][-1][setting] = read
     plain = {name: [each["spec"] if len(each) == 1 else each for each in of] for name, of in sides.items()}
-    return others + list(words[end:]), plain
-
-
-# --- what a signature says ------------------------------------------------------------------------
+    return others + rest, plain
 
 
 class _Parameter(NamedTuple):
-    """A parameter: `hint` is its type without None, `marks` are FROM_ZERO or settings that are left out."""
+    """A parameter: `item` is the type of one word, `marks` are FROM_ZERO or settings that are left out."""
 
     name: str
-    hint: Any
+    item: Any
+    several: bool
     marks: tuple[Any, ...]
     default: Any
     positional: bool
     help: str
-
-    @property
-    def several(self) -> bool:
-        return get_origin(self.hint) is tuple
-
-    @property
-    def item(self) -> Any:
-        return get_args(self.hint)[0] if self.several else self.hint
 
     @property
     def dest(self) -> str:
@@ -178,19 +159,18 @@ def _parameters(of: Any) -> Iterator[_Parameter]:
         words |= {line.arg_name: line.description or "" for line in _docstring(each).params}
     hints = get_type_hints(of, include_extras=True)
     for name, each in inspect.signature(of).parameters.items():
-        if name != _TYPED:
-            hint, *marks = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
-            if get_origin(hint) in (Union, UnionType):
-                hint = Union[tuple(kind for kind in get_args(hint) if kind is not NoneType)]  # noqa: UP007
-            positional, help_ = each.kind is not each.KEYWORD_ONLY, " ".join(words.get(name, "").split())
-            yield _Parameter(name, hint, tuple(marks), each.default, positional, help_)
+        if name == _TYPED:
+            continue
+        hint, *marks = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
+        if get_origin(hint) in (Union, UnionType):
+            hint = Union[tuple(kind for kind in get_args(hint) if kind is not NoneType)]  # noqa: UP007
+        several, positional = get_origin(hint) is tuple, each.kind is not each.KEYWORD_ONLY
+        item, help_ = get_args(hint)[0] if several else hint, " ".join(words.get(name, "").split())
+        yield _Parameter(name, item, several, tuple(marks), each.default, positional, help_)
 
 
 def _docstring(of: Any) -> Docstring:
     return parse(of.__doc__ or "", DocstringStyle.GOOGLE)
-
-
-# --- its options ----------------------------------------------------------------------------------
 
 
 def add_command(commands: Any, name: str, command: Command) -> None:
@@ -199,7 +179,7 @@ def add_command(commands: Any, name: str, command: Command) -> None:
     parser = add_parser(commands, name, f"{parsed.short_description} {parsed.long_description or ''}")
     if get_type_hints(command)["return"] is Answer:
         parser.add_argument("--json", action="store_true", help=_HELP["json"])
-    add_options(parser, command)
+    _add_options(parser, command)
     if sum(bool(each.option_strings) for each in parser._actions) > SHOWN + 1:
         parser.add_argument("--help-all", action=_WholeHelp, nargs=0, help="describe every option")
 
@@ -212,13 +192,13 @@ def add_parser(commands: Any, name: str, description: str) -> Parser:
     return parser
 
 
-def add_options(parser: Parser, of: Any) -> None:
+def _add_options(parser: Parser, of: Any) -> None:
     """Add an option for each parameter of a function or each field of a dataclass; settings come last."""
-    for each in sorted(_parameters(of), key=lambda each: each.hint is Settings):
-        if each.hint is Settings:
+    for each in sorted(_parameters(of), key=lambda each: each.item is Settings):
+        if each.item is Settings:
             add_settings(parser, each.marks)
-        elif is_dataclass(each.hint):
-            add_options(parser, each.hint)
+        elif is_dataclass(each.item):
+            _add_options(parser, each.item)
         else:
             word = each.name if each.positional else f"--{each.dest.replace('_', '-')}"
             parser.add_argument(word, help=each.help, **_keywords(each))
@@ -226,7 +206,7 @@ def add_options(parser: Parser, of: Any) -> None:
 
 def _keywords(each: _Parameter) -> dict[str, Any]:
     """Words of argparse for an option."""
-    if each.hint is bool:
+    if each.item is bool:
         return {"action": "store_true"}
     required = each.default is inspect.Parameter.empty
     above, from_zero = _TYPES.get(each.item, (each.item, each.item))
@@ -257,17 +237,14 @@ def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
         action.option_strings = [each.replace("_", "-") for each in action.option_strings]
 
 
-# --- what was chosen ------------------------------------------------------------------------------
-
-
 def values_of(of: Any, chosen: Namespace) -> dict[str, Any]:
     """The arguments of a function, or of a dataclass, in the options that were chosen. Raises DsocrError."""
     values: dict[str, Any] = {}
     for each in _parameters(of):
-        if each.hint is Settings:
+        if each.item is Settings:
             values[each.name] = settings_of(chosen, each.marks)
-        elif is_dataclass(each.hint):
-            values[each.name] = each.hint(**values_of(each.hint, chosen))  # type: ignore[operator]
+        elif is_dataclass(each.item):
+            values[each.name] = each.item(**values_of(each.item, chosen))  # type: ignore[operator]
         else:
             value = chosen[each.dest]
             made = Path if each.item is Path and value is not None else lambda same: same

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import RenderableType
 from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, titled_table
 from dsocr_core.base.formatting import share
 from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.options import FROM_ZERO
@@ -108,12 +107,12 @@ def _trace_page(
 
 def _shown(summary: TraceSummary) -> list[RenderableType]:
     """The sentence, the causes, and where something differs the curve by block."""
-    counted = f"{summary.differing:,} of {summary.compared:,} outputs differ"
     alone = (("A", summary.only_a), ("B", summary.only_b))
     shown: list[RenderableType] = [
         Text(summary.sentence, style="bold"),
         *(f"also: {cause.words}" for cause in summary.causes[1:]),
-        f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps",
+        f"{summary.differing:,} of {summary.compared:,} outputs differ; A {summary.a}, B {summary.b}, "
+        f"{summary.steps} decode steps",
         *(f"only {side} has {shortened(names)}" for side, names in alone if names),
     ]
     if summary.first is None:
@@ -121,9 +120,8 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
     spread = {1, *(round(summary.steps * fifth / 5) for fifth in range(1, 6))}
     steps = sorted(step for step in spread if 0 < step <= summary.steps)
     title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
-    table = Table("block", title=title, title_justify="left", pad_edge=False)
-    for column in ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps)):
-        table.add_column(column, justify="right")
+    columns = ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps))
+    table = titled_table(title, "block", *columns)
     for block, cells in block_errors(summary).items():
         row = ["", "", "", ""]
         if first := cells.get(0):
@@ -131,20 +129,17 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
             row = [_figure(first.carried), _error(first), share(first.share), ulp]
         table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
     shown.append(table)
-    shown += ["Tokens whose experts differ:"] if summary.routers else []
     for change in summary.routers[:_SHOWN_ROUTERS]:
         step = "prefill" if change.call == 0 else f"step {change.call}"
         of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
-        shown.append(f"  {change.name}, {step}: {of_tokens}")
+        shown.append(f"tokens whose experts differ: {change.name}, {step}: {of_tokens}")
     if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
-        shown.append(f"  and in {more} more layers and steps")
+        shown.append(f"and in {more} more layers and steps")
     return shown
 
 
 def _error(cell: BlockError | None) -> str:
-    if cell is None:
-        return ""
-    return _figure(cell.error) if cell.differing else "equal"
+    return "" if cell is None else _figure(cell.error) if cell.differing else "equal"
 
 
 def _figure(value: float | None) -> str:

@@ -63,20 +63,18 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
 
 
 def shown(answer: Answer) -> Iterator[RenderableType]:
-    """Each page's facts and what was tried, then the conclusion."""
+    """Each page's facts that are not equal, what was tried, then the conclusion; --json has all."""
     for page in answer.pages:
         finding = page.finding
-        facts = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
+        table = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
         for line in page.facts:
-            facts.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
-        yield facts
-        if finding.trials:
-            tried = Table("cause", "agrees", "CER", "s", title="tried", title_justify="left")
-            for trial in finding.trials:
-                match = trial.match
-                agrees = "exactly" if match.exact else f"{match.agreed} of {match.of}"
-                tried.add_row(trial.words, agrees, f"{match.error_rate:.1%}", f"{trial.seconds:.1f}")
-            yield tried
+            if line.state != "equal":
+                table.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
+        yield table
+        for trial in finding.trials:
+            match = trial.match
+            agrees = "exactly" if match.exact else f"{match.agreed} of {match.of} characters"
+            yield f"tried: {trial.words}: agrees {agrees}, CER {match.error_rate:.1%}, {trial.seconds:.1f} s"
         yield from (f"excluded: {each.hypothesis.words}: {each.why}" for each in finding.exclusions)
         if finding.also:
             yield f"this page cannot tell it from: {'; '.join(finding.also)}"
