@@ -15,7 +15,9 @@ from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.compare_runs import (
     CompareError,
     Explain,
+    check_why,
     compare_runs,
+    explain_worst,
     is_output,
     location_and_id,
     may_be_run,
@@ -25,7 +27,6 @@ from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.over_cluster import compare_outputs
 from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
-from dsocr_core.cli.why import check_why, explain_worst
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, history_location, settings_against
@@ -41,7 +42,7 @@ class CompareOptions(PageOptions):
         images: images, folders or PDF files; or one or two recorded runs or outputs of a cluster
         a: what reads the pages as A (default: the engine); its own settings follow as --a.KEY VALUE
         b: what reads them as B (default: the vendor); several are each compared with A; --b.KEY VALUE follow
-        again: read the pages of a recorded run again as A; B is that run. Files after it are its pages now
+        again: read the pages of a recorded run again as A; B is that run
         why: find the cause on that number of pages that differ, by trying up to 60 settings of A on each
         html: write the report: worst pages with pictures, figures, settings
         junit: write JUnit XML
@@ -109,8 +110,8 @@ def _source(chosen: CompareOptions) -> str:
     outputs = [name for name in runs if is_output(name)]
     mixed = len(runs) not in (0, len(names))
     if chosen.again:
-        source, well = AGAIN, names[:1] == tuple(runs[:1]) != ()
-        way_out = "--again needs a run of the history, or its directory, before all files"
+        source, well = AGAIN, len(runs) == len(names) == 1
+        way_out = "--again needs one run of the history, or its directory"
     elif outputs and (mixed or len(outputs) == len(names) or len(names) > 2):  # with a run it is one itself
         source, well = OUTPUTS, len(outputs) == len(names) == 2
         way_out = f"'{outputs[0]}' is an output of run --cluster: give two of them, one and a run, or pages"
@@ -153,21 +154,20 @@ def _compare_runs(
     """Compare recorded runs; `--again` reads the pages of one again as A. Raises DsocrError, Cancelled."""
     if not (chosen.why or chosen.again):
         return compare_runs(chosen, location, chosen.images)
-    run, *images = chosen.images
-    backend, images = (chosen.backend_b, images) if chosen.again else (chosen.backend_a, [])
-    recorded = recorded_run(*location_and_id(run, location, stack), backend, images, settings, typed)
+    named, run = chosen.backend_b if chosen.again else chosen.backend_a, chosen.images[0]
+    found_in, run_id = location_and_id(run, location, stack)
+    backend, pages, used, batch = recorded_run(found_in, run_id, named, settings, typed)
     explain = None
     if chosen.why:
-        check_why(recorded.settings)
-        explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
+        check_why(used)
+        explain = partial(explain_worst, pages=pages, settings=used, most=chosen.why)
     if not chosen.again:
         return compare_runs(chosen, location, chosen.images, explain)
     directory = Path(chosen.out or new_run_directory("again"))
-    plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
-    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
+    plan = RunPlan((), directory, slots=batch, command=typed, found=pages)
+    found = read([used], plan, record_in, f"it is in {directory}")
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=str(record_in))), "runs", found.runs[0])
-    pair = replace(chosen, backend_b=recorded.backend)
-    compared = compare_runs(pair, location, (str(made), run), explain)
+    compared = compare_runs(replace(chosen, backend_b=backend), location, (str(made), run), explain)
     return replace(compared, lines=[*compared.lines, *found.lines], recorded=found.recorded)

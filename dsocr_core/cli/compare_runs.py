@@ -1,32 +1,45 @@
-"""Recorded runs: `compare RUN`, `compare A_RUN B_RUN`, `compare RUN --again`, reports of any comparison."""
+"""Recorded runs: `compare RUN`, `compare A_RUN B_RUN`, `compare RUN --again`; reports and causes (`--why`) of
+any comparison.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import shortened
 from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.specs import ENGINES
 from dsocr_core.cli.answers import written
 from dsocr_core.cli.read import Compared
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
-    from dsocr_core.page.documents import Pages
+    from dsocr_core.page.documents import Page, Pages
     from dsocr_core.review.review import Review
     from dsocr_core.runs.history import History
     from dsocr_core.runs.record import RunRecord
     from dsocr_core.runs.results import Readings
+    from dsocr_core.trace.why.match import Other
     from dsocr_core.trace.why.run import Answer
 
 _RUN_DOCUMENT = "run.json"
 _MOST_TOGETHER = 256
+_SHOWN = 40
+"""Characters of a fact that people are shown; --json has all of them."""
 _HOW = ("engine", "checkpoint", "device", "dtype", "attention", "rotary")
 """Settings of the second reading that win over the run's where they are on the command line."""
 _WHERE = ("vendor", "history", "tolerance", "clean_pages", "draft", "a", "b")
@@ -89,7 +102,8 @@ def compare_runs(
             found.explain(answer.causes)
         reports = ((chosen.html, html_report), (chosen.junit, junit_report))
         lines = [written(file, report(review)) for file, report in reports if file]
-        return replace(found, lines=[*found.lines, *lines], why=answer)
+        causes, why = ([*_causes(answer)], answer.document()) if answer else ([], None)
+        return replace(found, lines=[*causes, *found.lines, *lines], why=why)
 
 
 def _require(history: History, run_id: str, location: str) -> None:
@@ -136,25 +150,82 @@ def _listed(values: dict[str, Any]) -> Compared:
     return Compared(values["failed"], values, shown)
 
 
+# --- why pages differ -----------------------------------------------------------------------------
+
+
+def check_why(settings: Settings) -> None:
+    """Raises SettingsError where A is none of our engines, which try the causes."""
+    if settings.spec("a").kind not in ENGINES:
+        raise SettingsError(
+            f"--why tries other settings on A, and A is {settings.backend('a')}: give --a eager or fast"
+        )
+
+
+def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -> Answer | None:
+    """Find why B wrote another text on the `most` worst pages that differ; None where none does.
+
+    `pages` are those of the review and `settings` A's. Raises DsocrError, Cancelled.
+    """
+    from dsocr_core.runs.results import readings
+    from dsocr_core.trace.why.match import Other
+    from dsocr_core.trace.why.run import why
+
+    other = [page for page in review.pages if page.a and page.b and page.a.text_raw != page.b.text_raw]
+    names = {page.names[0] or "": page.names[1] or "" for page in other[:most]}
+    if not names:
+        return None
+    read = readings(review.history, review.b.record.id, list(names.values())).results
+
+    def other_of(page: Page) -> Other:
+        return Other.of(read[names[page.source], review.b.backend], review.b.name)
+
+    with SafeConsole(stderr=True).status("loading") as status, cancelled_by_interrupt() as cancel:
+        return why(
+            settings.of_side("a"),
+            pages.only(names),
+            other_of,
+            progress=lambda words, run, runs: status.update(f"run {run} of at most {runs}: {words}"),
+            cancel=cancel,
+            on_wait=lambda holder: status.update(f"waiting for {holder}"),
+        )
+
+
+def _causes(answer: Answer) -> Iterator[RenderableType]:
+    """Each page's facts that are not equal, what was tried, then the conclusion; --json has all."""
+    for page in answer.pages:
+        finding = page.finding
+        table = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
+        for line in page.facts:
+            if line.state != "equal":
+                table.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
+        yield table
+        for trial in finding.trials:
+            match = trial.match
+            agrees = "exactly" if match.exact else f"{match.agreed} of {match.of} characters"
+            yield f"tried: {trial.words}: agrees {agrees}, CER {match.error_rate:.1%}, {trial.seconds:.1f} s"
+        yield from (f"excluded: {each.hypothesis.words}: {each.why}" for each in finding.exclusions)
+        if finding.also:
+            yield f"this page cannot tell it from: {'; '.join(finding.also)}"
+        if finding.sentence:
+            yield f"{page.name}: {finding.sentence}"
+    yield Text(answer.sentence, style="bold")
+
+
+def _fact(value: str | None) -> str:
+    return "not known" if value is None else shortened(json.dumps(value, ensure_ascii=False)[1:-1], _SHOWN)
+
+
 # --- a run that is read again ----------------------------------------------------------------------
 
 
-class Recorded(NamedTuple):
-    """A recorded run to read again, as many pages together as they were: alone they round differently."""
-
-    backend: str | None
-    pages: Pages
-    settings: Settings
-    batch: int
-
-
 def recorded_run(
-    location: str, run: str, backend: str | None, images: Sequence[str], given: Settings, typed: str
-) -> Recorded:
-    """Find what a run of the history read with `backend`; `images` are where its pages are now, by name.
-
-    Raises DsocrError.
+    location: str, run: str, backend: str | None, given: Settings, typed: str
+) -> tuple[str | None, Pages, Settings, int]:
+    """Find what to read again: the backend of a recorded run, its pages, the settings, and how many pages it
+    read together, as alone they round differently. Raises DsocrError.
     """
+    from dsocr_core.page.documents import Pages
+    from dsocr_core.review.pictures import source_of
     from dsocr_core.runs.history import SEED_LOCATION, History
     from dsocr_core.runs.results import readings
 
@@ -163,12 +234,13 @@ def recorded_run(
         record = history.record(run)
         read = readings(history, run, with_steps=False)
     there = [name for _, name in read.requests]
-    first = next((name for name in (*record.backends, *there) if name in there), None)
     if backend is not None and backend not in there:
         listed = ", ".join(sorted({str(name) for name in there}))
         raise DsocrError(f"run {run} has no backend '{backend}'; it has {listed}")
-    settings, chosen = _settings(record, given, typed), backend or first
-    return Recorded(chosen, _pages(read, chosen, images, settings), settings, batch_of(read, chosen))
+    backend = backend or next((name for name in (*record.backends, *there) if name in there), None)
+    requests = {page: request for (page, of), request in read.requests.items() if of == backend}
+    sources = {page: source_of(request.image, request.file) for page, request in requests.items()}
+    return backend, Pages.recorded(sources), _settings(record, given, typed), batch_of(read, backend)
 
 
 def batch_of(read: Readings, backend: str | None) -> int:
@@ -187,31 +259,14 @@ def _settings(record: RunRecord, given: Settings, typed: str) -> Settings:
         recorded = settings_of(record.settings)
     except DsocrError as error:
         raise DsocrError(f"run {record.id}: {error}") from error
-    typed_options, usual = {word.partition("=")[0] for word in shlex.split(typed)}, Settings()
+    words, usual = {word.partition("=")[0] for word in shlex.split(typed)}, Settings()
     changed = {name for name in Settings.__dataclass_fields__ if getattr(given, name) != getattr(usual, name)}
     if others := sorted(changed - {*_HOW, *_WHERE}):
         option = others[0].replace("_", "-")
         raise SettingsError(f"--{option} is not for --again: the pages are read as run {record.id} asked")
-    chosen = {name for name in _HOW if name in changed or f"--{name}" in typed_options}
-    how = {name: getattr(given, name) for name in chosen}
+    how = {name: getattr(given, name) for name in _HOW if name in changed or f"--{name}" in words}
     if "checkpoint" not in how and (PROJECT_ROOT / recorded.checkpoint).exists():
         how["checkpoint"] = str(PROJECT_ROOT / recorded.checkpoint)
     a = given.a or (None if "engine" in how else recorded.a)
     where = {name: getattr(given, name) for name in _WHERE} | {"a": a, "b": None}
     return replace(recorded, **where, **how)
-
-
-def _pages(read: Readings, backend: str | None, images: Sequence[str], settings: Settings) -> Pages:
-    """The run's pages, where they are now. Raises DsocrError."""
-    from dsocr_core.page.documents import Pages, expand
-    from dsocr_core.review.pictures import source_of
-
-    requests = {page: request for (page, of), request in read.requests.items() if of == backend}
-    if not images:
-        sources = {page: source_of(request.image, request.file) for page, request in requests.items()}
-        return Pages.recorded(sources)
-    found = expand(images, None, None, settings.pdf_dpi, settings.max_pixels, recursive=True).only(requests)
-    if not len(found):
-        name = next(iter(requests))
-        raise DsocrError(f"none of the given files is called like a page of the run, as '{name}'")
-    return found

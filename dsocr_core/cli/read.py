@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.cli import why
 from dsocr_core.cli.answers import Answer, Shown
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
@@ -20,7 +19,6 @@ from dsocr_core.settings import Settings, SettingsError
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
     from dsocr_core.read.report import Report
-    from dsocr_core.trace.why.run import Answer as Causes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +70,10 @@ class Compared:
     document: dict[str, Any] | Callable[[TextIO], None]
     shown: Sequence[Shown]
     runs: Sequence[str] = ()
-    lines: Sequence[str] = ()
+    lines: Sequence[Shown] = ()
     recorded: Sequence[str] = ()
     explain: Callable[[Mapping[str, str]], None] | None = None
-    why: Causes | None = None
+    why: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
@@ -87,15 +85,14 @@ class Compared:
         return cls(report.failed, report.write_json, shown, ids, lines, recorded, report.explain)
 
     def answer(self) -> Answer:
-        """What is shown, the causes, then the lines."""
-        document, causes = self.document, () if self.why is None else why.shown(self.why)
+        """What is shown, then the lines."""
+        document = self.document
         if self.why is not None:
             if callable(document):
                 document(text := StringIO())
                 document = json.loads(text.getvalue())
-            document = document | {"why": self.why.document()}
-        shown = (*self.shown, *causes, *self.lines, *self.recorded)
-        return Answer(document, shown, FAILED if self.failed else OK)
+            document = document | {"why": self.why}
+        return Answer(document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK)
 
 
 def read(

@@ -60,7 +60,7 @@ def test_every_source_gives_the_same_verdicts_and_reports(
         (["PAGES", "nowhere"], "'nowhere' is no file or folder"),
         (["PAGES", "--backend-a", "eager"], "--backend-a is for recorded runs, and pages are given"),
         (["PAGES", "--b", "fast", "--b", "eager", "--html", "x"], "give --b once"),
-        (["PAGES", "--again"], "--again needs a run of the history"),
+        (["PAGES", "--again"], "--again needs one run of the history"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(
