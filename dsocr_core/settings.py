@@ -153,8 +153,7 @@ class Settings:
         history: where runs are recorded: a path, relative to the project; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            text-layer (of a PDF), folder:PATH with texts or of a run, lookup (the page's own text); empty is
-            no draft
+            folder:PATH with texts or of a run, lookup (the page's own text); empty is no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -198,8 +197,8 @@ class Settings:
         megapixels = self.max_megapixels
         require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
         require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
-        draft = re.fullmatch("(text-layer|lookup|folder:.+)?", self.draft, re.DOTALL)
-        words = "text-layer, folder:PATH or lookup"
+        draft = re.fullmatch("(lookup|folder:.+)?", self.draft, re.DOTALL)
+        words = "folder:PATH or lookup"
         require(draft is not None, "draft", f"'{self.draft[:60]}'", words)
         for name in self.backends:
             parse_backend(name, self.backends)

@@ -7,9 +7,6 @@ import logging
 
 from dsocr_core.backends.folder import read_texts
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.drafts.text_layer import drafted
-from dsocr_core.page.decode_pool import page_text
-from dsocr_core.page.documents import pdf_page_of
 from dsocr_core.page.inputs import Encode
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs.texts import TextMatcher
@@ -31,10 +28,7 @@ class DraftSource:
         """The tokens that the page may have; empty without a draft."""
         text: str | None = None
         try:
-            if self.name == "text-layer":
-                if page := pdf_page_of(request.image):
-                    text = drafted(page_text(*page), "<|grounding|>" in request.required.prompt)
-            elif not self.own_text and self._folder.has(request.name):
+            if not self.own_text and self._folder.has(request.name):
                 text = self._folder.text_of(request.name).text
         except (DsocrError, OSError) as error:
             log.warning("no draft for %s: %s", request.name, error)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
@@ -22,7 +22,6 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.system import SharedMemory
 from dsocr_core.page.decoding import MOST_SIDE, NOTICES, PIXEL_BYTES, DecodedPage, Unreadable, mapped
-from dsocr_core.page.rendering import MOST_RUNS
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -42,24 +41,6 @@ _NO_SENSE = "the opening process made no sense; save the file anew"
 _RGB = Image.new("RGB", (0, 0))
 
 
-class TextRun(NamedTuple):
-    """Text on one line of a page, in points from its lower left corner."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
-    text: str
-
-
-class PageText(NamedTuple):
-    """A page's text layer: its size in points and its runs in the file's order."""
-
-    width: float
-    height: float
-    runs: list[TextRun]
-
-
 def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> DecodedPage:
     """The page of an image; see `decoding.decode`. Raises Unreadable."""
     return _decoded({"work": "image", "number": frame, "exif": exif}, path, max_pixels)
@@ -68,18 +49,6 @@ def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -
 def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
     """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
     return _decoded({"work": "page", "number": number, "dpi": dpi}, path, max_pixels).image
-
-
-def page_text(path: Path, number: int) -> PageText:
-    """The text layer of a page of a PDF; see `rendering.text_layer`. Raises Unreadable."""
-    with _workers.one(0) as worker:
-        answer = worker.ask({"work": "text", "number": number}, path, 0)
-    try:
-        width, height, runs = answer["text"]
-        found = [TextRun._make([*map(float, box), str(text)]) for *box, text in runs[:MOST_RUNS]]
-        return PageText(float(width), float(height), found)
-    except (ValueError, TypeError, KeyError, OverflowError):
-        raise Unreadable(_NO_SENSE) from None
 
 
 def count_pages(path: Path) -> int:

@@ -214,7 +214,7 @@ def serve(descriptor: int) -> None:
 
 def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
     """Raises Unreadable, MemoryError."""
-    from dsocr_core.page.rendering import page_count, render, text_layer
+    from dsocr_core.page.rendering import page_count, render
 
     work, path, number, most = (request[name] for name in ("work", "path", "number", "max_pixels"))
     try:
@@ -224,8 +224,6 @@ def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
     if work == "count":
         return {"count": page_count(Path(path)) if path.lower().endswith(".pdf") else len(frames_of(path))}
-    if work == "text":
-        return {"text": text_layer(Path(path), number)}
     if work == "image":
         page = decode(path, most, request["memory_bytes"], memory, request["exif"], number)
     else:

@@ -106,14 +106,6 @@ def pdf_page_count(path: Path) -> int:
         return count_pages(path)
 
 
-_drawn_from: dict[Path, tuple[Path, int]] = {}
-
-
-def pdf_page_of(image: Path) -> tuple[Path, int] | None:
-    """The PDF and the page that this process has drawn an image from; None for any other image."""
-    return _drawn_from.get(image)
-
-
 def render_pdf_page(
     path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Path:
@@ -127,8 +119,6 @@ def render_pdf_page(
     name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
     target = directory / f"{name}-{digest}-p{number:04d}-{dpi}dpi-forms.png"
     is_pdf = path.suffix.lower() == PDF_SUFFIX
-    if is_pdf:
-        _drawn_from[target] = path, number
     if target.is_file():
         return target
     with _named_in_errors(path):

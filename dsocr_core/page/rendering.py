@@ -16,13 +16,6 @@ from dsocr_core.page.decoding import Unreadable, cause
 
 MOST_PAGES = 20_000
 """Most pages of one PDF: a file of a kilobyte may claim any number."""
-CELL_GAP = 0.7
-"""Share of a line's height: a wider gap parts a table's cells, a narrower one words."""
-MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
-"""Limits of one page's text layer: what a page may show, many times over. The rest is left out."""
-_CODES = 0x110000
-Run = tuple[float, float, float, float, str]
-"""Left, bottom, right, top in points, and text on one line without a gap like that between cells."""
 
 
 def page_count(path: Path) -> int:
@@ -51,47 +44,6 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
             )
         image: Image.Image = page.render(scale=scale).to_pil()
         return image.convert("RGB")
-
-
-def text_layer(path: Path, number: int) -> tuple[float, float, list[Run]]:
-    """Width and height in points of page `number` (from 1), and its runs of text in the file's order.
-
-    Raises Unreadable.
-    """
-    with _opened(path, number, "has a text that cannot be read") as document:
-        page = document[number - 1]
-        return *page.get_size(), _runs(page.get_textpage())
-
-
-def _runs(text: Any) -> list[Run]:
-    """Runs of a PDFium text page, whose own characters part words and lines."""
-    from pypdfium2.raw import FPDFText_GetUnicode
-
-    runs: list[Run] = []
-    left = bottom = right = top = 0.0
-    words = ""
-    for index in range(min(text.count_chars(), MOST_CHARACTERS)):
-        code = FPDFText_GetUnicode(text, index)
-        character = chr(code) if code < _CODES else "\ufffd"
-        # As high as the font is, whichever letters there are.
-        box = text.get_charbox(index, loose=True)
-        if character.isspace():
-            box = right, bottom, right, top
-        height = max(top - bottom, 0.1)
-        middle, gap = (box[1] + box[3]) / 2, box[0] - right
-        follows = bottom <= middle <= top and -height <= gap <= CELL_GAP * height
-        if words and (character in "\r\n" or not follows):
-            runs.append((left, bottom, right, top, words))
-            if len(runs) == MOST_RUNS:
-                return runs
-            words = ""
-        if not words:
-            if character.isspace():
-                continue
-            left, bottom, right, top = box
-        words += character
-        right, bottom, top = max(right, box[2]), min(bottom, box[1]), max(top, box[3])
-    return [*runs, (left, bottom, right, top, words)] if words else runs
 
 
 def _user_unit(path: Path, document: Any, index: int) -> float:

@@ -41,10 +41,10 @@ def test_a_source_that_cannot_be_read_drafts_nothing(
     with caplog.at_level(logging.WARNING):
         assert tokens(f"folder:{tmp_path / 'nowhere'}", page) == ""
     assert [record.message.startswith("no draft for page.png: ") for record in caplog.records] == [True]
-    assert tokens("text-layer", page) == tokens("lookup", page) == ""
+    assert tokens("lookup", page) == ""
 
 
-@pytest.mark.parametrize("draft", ["text", "folder", "folder:", "text-layer:x", "run:x", "a"])
+@pytest.mark.parametrize("draft", ["text", "folder", "folder:", "text-layer", "run:x", "a"])
 def test_an_unknown_source_is_refused(draft: str) -> None:
-    with pytest.raises(SettingsError, match="give text-layer, folder:PATH or lookup"):
+    with pytest.raises(SettingsError, match="give folder:PATH or lookup"):
         Settings(device="cpu", draft=draft)

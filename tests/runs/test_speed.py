@@ -77,7 +77,7 @@ def test_a_drafted_run_beside_an_undrafted_one_is_no_speed_unless_asked_for(
     tmp_path: Path, asked: bool
 ) -> None:
     names = []
-    for environment in ({}, {"draft": "text-layer"}):
+    for environment in ({}, {"draft": "lookup"}):
         result = replace(make_result(backend="fast"), environment={"engine": "fast", **environment})
         with Recording(Settings(engine="fast", history=str(tmp_path))) as recorder:
             recorder.add("page.png", Comparison(result.request, result))
