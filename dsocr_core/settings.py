@@ -50,11 +50,10 @@ from dsocr_core.reading.records import (
 EngineName = Literal["eager", "fast"]
 
 
-def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
+def _require_values(settings: Any, *without: str) -> None:
     """Raises SettingsError for a field without a value: a settings file may have `null` for any."""
     for name, value in vars(settings).items():
-        if value is None and name not in without:
-            raise SettingsError(f"{name} has no value: give one, or leave the setting out")
+        require(value is not None or name in without, name, "null", "a value, or leave the setting out")
 
 
 @dataclass(frozen=True)
@@ -62,18 +61,17 @@ class InferSettings:
     """Settings of decoding.
 
     Args:
-        max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit; 8192
-            is each model's own limit, which for Unlimited-OCR is inf
-        no_repeat_ngram_size: no n-gram of this size may repeat; 0 switches the rule off. Left out it is the
-            published code's own: 20, or 35 with eval_mode and for Unlimited-OCR
+        max_new_tokens: a positive integer, or inf: until the end token or the context limit; 8192 is each
+            model's own limit, which for Unlimited-OCR is inf
+        no_repeat_ngram_size: no n-gram of this size may repeat; 0 is off. Left out it is the published code's
+            own: 20, or 35 with eval_mode and for Unlimited-OCR
         eval_mode: ask the published code for its text alone; it then writes no files
         test_compress: print image size, valid image tokens, text tokens and their ratio of every page
-        ngram_window: the n-gram rule looks back on so many new tokens, as the vendor's vLLM scripts do; 0 is
-            the whole sequence, prompt included, as published. For Unlimited-OCR 0 without an n-gram size is
-            128, and 1024 for several pages
+        ngram_window: new tokens that the n-gram rule looks back on; 0 is the whole sequence as published. For
+            Unlimited-OCR 0 without an n-gram size is 128, and 1024 for several pages
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
-        max_tiles: most tiles of a page that is cut: 9 as published, 6 in the vendor's vLLM code, 32
-            elsewhere; 9 is each model's own: 6 for DeepSeek-OCR-2, 32 for Unlimited-OCR (gundam-9 cuts to 9)
+        max_tiles: most tiles of a page that is cut; 9 is each model's own: 9, 6 for DeepSeek-OCR-2, 32 for
+            Unlimited-OCR (gundam-9 cuts to 9)
         tile_size: side of a tile in pixels, a multiple of 64; 640 is each model's own: 768 for DeepSeek-OCR-2
         template: plain is as published; no_newline drops the newline after <image>; roles writes a chat;
             newline, grounding and newline_grounding put that behind <image>
@@ -92,7 +90,7 @@ class InferSettings:
     exif: bool = True
 
     def __post_init__(self) -> None:
-        _require_values(self, without=("no_repeat_ngram_size",))
+        _require_values(self, "no_repeat_ngram_size")
         most, size, exempt = self.max_new_tokens, self.no_repeat_ngram_size, len(self.ngram_whitelist)
         tiles, side, window = self.max_tiles, self.tile_size, self.ngram_window
         tokens = most.strip().lower() == "inf" if isinstance(most, str) else most >= 1 and most is not True
@@ -141,19 +139,19 @@ class Settings:
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
-        attention: attention of the decoder; the published code has eager and flash_attention_2 only. auto is
-            eager where the eager engine is compared with it, else sdpa
-        dtype: auto is bfloat16 on a GPU and float32 on a CPU; float16 is what some other engines use
+        attention: attention of the decoder; auto is eager where the eager engine is compared with the
+            published code, which has eager and flash_attention_2 only, else sdpa
+        dtype: auto is bfloat16 on a GPU and float32 on a CPU
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
-        precision: fp8-kv stores the KV caches of the fast engine in 8 bits; off is none
+        precision: fp8-kv stores the KV caches of the fast engine in 8 bits
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
         history: where runs are recorded: a path, relative to the project; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            folder:PATH with texts or of a run, lookup (the page's own text); empty is no draft
+            folder:PATH with texts or of a run, lookup (the page's own text)
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -182,7 +180,7 @@ class Settings:
     backends: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_values(self, without=SIDES)
+        _require_values(self, *SIDES)
         # A model's own names are checked when a page is asked for: here no file is opened.
         if self.preset != "auto" and not any(
             self.preset.lower() in (*row.presets, *row.others) for row in MODELS.values()
@@ -190,10 +188,10 @@ class Settings:
             rows = (f"{', '.join(row.presets)} ({row.title})" for row in MODELS.values())
             raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
         prompts = sorted({name for row in MODELS.values() for name in row.decoding.prompts})
-        if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
-            raise SettingsError(
-                f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(prompts)}, or a text with one"
-            )
+        problem = None if self.prompt in prompts else prompt_problem(self.prompt)
+        words = f"{problem}: give one of {', '.join(prompts)}, or a text with one"
+        if problem is not None:
+            raise SettingsError(f"prompt '{self.prompt[:60]}' {words}")
         megapixels = self.max_megapixels
         require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
         require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")

@@ -6,14 +6,12 @@ torch: they are checked before anything is loaded.
 
 from __future__ import annotations
 
+import functools
 import re
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 from urllib.parse import urlsplit
-
-import yaml
 
 from dsocr_core.base.errors import DsocrError, one_line
 
@@ -45,12 +43,9 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
 }
 _TARGETS = {"endpoint": "URL", "command": "TEMPLATE", "folder": "PATH"}
 """By kind what stands after the colon of its specification."""
-_SPECS = {kind: f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS}
-_FORMS = ", ".join(_SPECS.values())
+_FORMS = ", ".join(f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 _DEEPEST = 8
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", list: "a list",
-          Mapping: "names with values"}  # fmt: skip
 
 
 class SettingsError(DsocrError):
@@ -95,19 +90,19 @@ class BackendSpec:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        vendor = self.kind == "vendor"
-        of_vendor = self.attention in (None, "eager", "flash_attention_2"), self.dtype != "float16"
-        key, seconds = self.key_variable, self.timeout_s
-        for holds, name, value, words in (
-            (_NAME.fullmatch(self.name), "name", self.name[:40], "up to 60 letters, digits, '.', '_' or '-'"),
-            (not vendor or of_vendor[0], "attention", self.attention, "eager or flash_attention_2"),
-            (not vendor or of_vendor[1], "dtype", self.dtype, "auto, bfloat16 or float32"),
-            (1 <= self.concurrency <= 64, "concurrency", self.concurrency, "1 to 64"),
-            (seconds is None or 0 < seconds < 1e9, "timeout_s", seconds, "a positive number of seconds"),
-            (not key or key.isidentifier(), "key_variable", f"'{key[:20]}'",
-             "the name of an environment variable, never the key itself"),
-        ):  # fmt: skip
-            require(bool(holds), f"{self.kind}: {name}", value, words)
+        def check(holds: bool, name: str, words: str) -> None:
+            require(holds, f"{self.kind}: {name}", str(getattr(self, name))[:20], words)
+
+        check(bool(_NAME.fullmatch(self.name)), "name", "up to 60 letters, digits, '.', '_' or '-'")
+        check(1 <= self.concurrency <= 64, "concurrency", "1 to 64")
+        check(self.timeout_s is None or 0 < self.timeout_s < 1e9, "timeout_s", "a positive number of seconds")
+        if self.kind == "vendor":
+            published = self.attention in (None, "eager", "flash_attention_2")
+            check(published, "attention", "eager or flash_attention_2")
+            check(self.dtype != "float16", "dtype", "auto, bfloat16 or float32")
+        if self.key_variable:
+            words = "the name of an environment variable, never the key itself"
+            check(self.key_variable.isidentifier(), "key_variable", words)
         if self.kind == "endpoint":
             _require_address(self.target)
 
@@ -132,10 +127,8 @@ def _require_address(url: str) -> None:
     if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise SettingsError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise SettingsError(
-            f"endpoint: the address of {host} has a user, a query or a fragment in it; leave it out, and "
-            "name the environment variable of a key with key_variable"
-        )
+        words = "has a user, a query or a fragment in it; name the environment variable of a key with"
+        raise SettingsError(f"endpoint: the address of {host} {words} key_variable")
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
@@ -158,10 +151,11 @@ def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = 
         names = f", or one of {', '.join(configured)}" if configured else ""
         raise SettingsError(f"backend '{text[:60]}' is not known: give {_FORMS}{names}")
     if (kind in _TARGETS) != bool(target.strip()) or (colon and kind not in _TARGETS):
-        form = _SPECS[kind] if kind in _TARGETS else f"{kind} without a colon"
+        form = f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else f"{kind} without a colon"
         raise SettingsError(f"backend '{text[:60]}': give {form}")
     own = {"kind": kind, "name": kind, "target": target.strip()}
-    return BackendSpec(**own | typed(BackendSpec, values, kind, _SETTINGS[kind]))
+    _require_names(values, _SETTINGS[kind], kind)
+    return BackendSpec(**typed(BackendSpec, own | values, kind))
 
 
 def parse_backends(
@@ -198,51 +192,35 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def typed(kind: type, values: Mapping[str, Any], what: str, names: Sequence[str] = ()) -> dict[str, Any]:
+def _require_names(values: Iterable[str], names: Sequence[str], what: str) -> None:
+    for name in values:
+        if name not in names:
+            raise SettingsError(f"{what} has no setting '{name[:40]}': it takes {', '.join(names)}")
+
+
+def typed(kind: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Check values against the fields of a dataclass; a text is read as YAML where the field takes none.
 
-    `what` is the dataclass in errors, `names` are the fields that it takes (default: all). Raises
-    SettingsError.
+    `what` is the dataclass in errors; null leaves a field out. Raises SettingsError.
     """
-    hints, names = get_type_hints(kind), names or [each.name for each in fields(kind)]
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in names:
-            owners = ", ".join(kind for kind, takes in _SETTINGS.items() if name in takes)
-            others = f"; {name} is for {owners}" if owners else ""
-            raise SettingsError(f"{what} has no setting '{name[:40]}': it takes {', '.join(names)}{others}")
-        kinds = get_args(hints[name]) if _is_union(hints[name]) else (hints[name],)
-        try:
-            found[name] = _typed(value, kinds)
-        except (ValueError, yaml.YAMLError, RecursionError):
-            shown = "null" if value is None else f"'{one_line(ValueError(str(value)), 40)}'"
-            words = " or ".join(_words(each) for each in kinds if each is not types.NoneType)
-            raise SettingsError(f"{what}: {name} is {shown}: give {words}") from None
+    _require_names(values, [each.name for each in fields(kind)], what)
+    known = {name: value for name, value in values.items() if value is not None}
+    if not known:
+        return {}
+    from jsonargparse import ArgumentError
+
+    try:
+        found: dict[str, Any] = _parser(kind).parse_object(known, defaults=False).as_dict()
+    except ArgumentError as error:
+        words = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.", r"\1", one_line(error, 200))
+        raise SettingsError(f"{what}: {words.replace('Parser key', 'setting')}") from None
     return found
 
 
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, types.UnionType)
+@functools.cache
+def _parser(kind: type) -> Any:
+    from jsonargparse import ArgumentParser
 
-
-def _typed(value: Any, kinds: Sequence[Any]) -> Any:
-    """A value, or the text of one, as one of some types. Raises ValueError, YAMLError, RecursionError."""
-    texts = [each for each in kinds if each is str or get_origin(each) is Literal]
-    is_yaml = isinstance(value, str) and not {*kinds} <= {*texts, types.NoneType}
-    read = yaml.safe_load(value) if is_yaml else value
-    for kind in (each for each in kinds if each not in texts):
-        origin, inner = get_origin(kind) or kind, get_args(kind)
-        if origin in (int, float) and type(read) in (int, origin):
-            return origin(read)
-        if origin is list and isinstance(read, list) and all(isinstance(each, inner[0]) for each in read):
-            return read
-        if origin in (bool, Mapping, types.NoneType) and isinstance(read, origin):
-            return read
-    if isinstance(value, str) and any(value in (get_args(each) or (value,)) for each in texts):
-        return value
-    raise ValueError
-
-
-def _words(hint: Any) -> str:
-    choices = get_origin(hint) is Literal
-    return f"one of {', '.join(get_args(hint))}" if choices else _WORDS[get_origin(hint) or hint]
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(kind, None)
+    return parser

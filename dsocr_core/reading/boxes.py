@@ -36,26 +36,26 @@ def match_boxes(
     moved when a corner is off by more than `moved_percent` of the page's side. Returns one row a pair or lone
     box, in A's order of appearance, boxes that only B has last.
     """
-    waiting: dict[tuple[int, str, Coordinates], list[Box]] = defaultdict(list)
-    for box in reversed(boxes_b):
-        waiting[box.page, box.label, _ordered(box)].append(box)
-    partner: dict[int, Box] = {}
+    waiting: dict[tuple[int, str, Coordinates], list[int]] = defaultdict(list)
+    for j in reversed(range(len(boxes_b))):
+        waiting[boxes_b[j].page, boxes_b[j].label, _ordered(boxes_b[j])].append(j)
+    partner: dict[int, int] = {}
     for i, box in enumerate(boxes_a):
         if equal := waiting.get((box.page, box.label, _ordered(box))):
             partner[i] = equal.pop()
-    taken = {box.index for box in partner.values()}
+    taken = {*partner.values()}
     left_a = [i for i in range(len(boxes_a)) if i not in partner][:MATCH_LIMIT]
-    left_b = [box for box in boxes_b if box.index not in taken][:MATCH_LIMIT]
+    left_b = [j for j in range(len(boxes_b)) if j not in taken][:MATCH_LIMIT]
     if left_a and left_b:
-        for i, j in _candidates([boxes_a[i] for i in left_a], left_b):
-            if left_a[i] not in partner and left_b[j].index not in taken:
-                partner[left_a[i]] = left_b[j]
-                taken.add(left_b[j].index)
+        for row, column in _candidates([boxes_a[i] for i in left_a], [boxes_b[j] for j in left_b]):
+            if left_a[row] not in partner and left_b[column] not in taken:
+                partner[left_a[row]] = left_b[column]
+                taken.add(left_b[column])
     rows = [
-        _pair(box, partner[i], moved_percent) if i in partner else BoxPair("only_a", box, None)
+        _pair(box, boxes_b[partner[i]], moved_percent) if i in partner else BoxPair("only_a", box, None)
         for i, box in enumerate(boxes_a)
     ]
-    return (*rows, *(BoxPair("only_b", None, box) for box in boxes_b if box.index not in taken))
+    return (*rows, *(BoxPair("only_b", None, box) for j, box in enumerate(boxes_b) if j not in taken))
 
 
 def coordinate_differences(a: Box, b: Box) -> list[float]:
@@ -65,11 +65,9 @@ def coordinate_differences(a: Box, b: Box) -> list[float]:
 
 def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
     shift = max(coordinate_differences(a, b))
-    overlap = 1.0 if shift == 0 else float(iou(_corners([a]), _corners([b]))[0, 0])
-    state: MatchState = (
-        "relabelled" if a.label != b.label else "moved" if shift > moved_percent else "matched"
-    )
-    return BoxPair(state, a, b, overlap, shift)
+    overlap = 1.0 if shift == 0 else float(iou(*(np.array([_ordered(box)]) for box in (a, b)))[0, 0])
+    moved: MatchState = "moved" if shift > moved_percent else "matched"
+    return BoxPair("relabelled" if a.label != b.label else moved, a, b, overlap, shift)
 
 
 def _ordered(box: Box) -> Coordinates:
@@ -78,24 +76,20 @@ def _ordered(box: Box) -> Coordinates:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-def _corners(boxes: Sequence[Box]) -> Corners:
-    return np.array([_ordered(box) for box in boxes])
-
-
 def _candidates(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> list[tuple[int, int]]:
     """(i, j) of every pair that may match, best first."""
-    a, b = _corners(boxes_a), _corners(boxes_b)
-    overlap = iou(a, b)  # (N, M)
-    shift = np.zeros(overlap.shape)
+    a, b = (np.array([_ordered(box) for box in boxes]) for boxes in (boxes_a, boxes_b))
+    overlap, shift = iou(a, b), np.zeros((len(a), len(b)))  # (N, M)
     for side in range(4):
         np.maximum(shift, np.abs(np.subtract.outer(a[:, side], b[:, side])), out=shift)
     shift *= 100 / SCALE
-    numbers: dict[str, int] = {}
-    labels = ([numbers.setdefault(box.label, len(numbers)) for box in boxes] for boxes in (boxes_a, boxes_b))
-    same = np.equal.outer(*labels)
+    labels, pages = (
+        [np.array([getattr(box, name) for box in boxes], object) for boxes in (boxes_a, boxes_b)]
+        for name in ("label", "page")
+    )
+    same = np.equal.outer(*labels).astype(bool)
     possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
-    possible &= np.equal.outer(*([box.page for box in boxes] for boxes in (boxes_a, boxes_b)))
-    i, j = np.nonzero(possible)
+    i, j = np.nonzero(possible & np.equal.outer(*pages).astype(bool))
     score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
     best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))
     return list(zip(i[best].tolist(), j[best].tolist(), strict=True))

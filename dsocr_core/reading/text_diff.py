@@ -44,12 +44,6 @@ def _grouped(script: str) -> str:
     return script if len(script) < 2 or set(script) == {"'"} else f"({script})"
 
 
-def _fraction(match: re.Match[str]) -> str:
-    over, under = (match[2] or match[3] or "").strip(), (match[4] or match[5] or "").strip()
-    over, under = (part if part.isalnum() else f"({part})" for part in (over, under))
-    return f"{match[1]} {over}/{under}" if match[1] else f"{over}/{under}"
-
-
 def _cell(match: re.Match[str]) -> str:
     spans = "".join(map("".join, _SPAN.findall(match[2].lower())))
     return f" {ROW if match[1].lower() == 'tr' else CELL}{spans} "
@@ -57,7 +51,13 @@ def _cell(match: re.Match[str]) -> str:
 
 _SPAN = re.compile(r"\b((?:col|row)span)\s?=\s?[\"']?([2-9]\d*)", re.IGNORECASE)
 Rule = tuple[str, str | Callable[[re.Match[str]], str]]
-_GROUP = r"(?:\{([^{}]*)\}|\s?(\w))"
+_BLOCKS: Sequence[Rule] = (
+    (r"<!--[^<>]*-->|(?i:<br\b[^<>]*>)", " "),
+    (r"(?i)<li\b[^<>]*>", "\n- "),
+    (r"(?i)<h[1-6]\b[^<>]*>", "\n# "),
+    (r"(?i)</?(?:ul|ol|li|h[1-6]|p|div)\b[^<>]*>", "\n"),
+)
+"""Lists, headings and paragraphs of HTML as lines of Markdown."""
 _INLINE: Sequence[Rule] = (
     (r"(?i)(?<=\d)<sup>([a-z]{1,3})</sup>", r"\1"),  # 1st
     (r"(?i)<(sup|sub)>([^<>]{1,40})</\1>", lambda m: "^_"[m[1].lower() == "sub"] + _grouped(m[2])),
@@ -85,7 +85,6 @@ _SCRIPTS: Sequence[Rule] = (
 )
 _LAST: Sequence[Rule] = (
     (r"(?<=[^\W\d_])-[ \t]?\n[ \t]?(?=[^\W\d_A-Z])", ""),  # a hyphen at a line's end
-    (rf"(\d)?\\frac\s?{_GROUP}{_GROUP}", _fraction),
     (r"([\^_])\{([^{}]*)\}", lambda m: m[1] + _grouped(m[2])),
     (r"[{}]", ""),
     (r"\\([_*#$%&|.()\[\]])|(?<![\w*])[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?![\w*])|\*\*", r"\1"),  # emphasis
@@ -106,8 +105,8 @@ def _applied(rules: Iterable[Rule], text: str) -> str:
 
 def plain(text: str) -> str:
     """A text as a rendered page shows it, with marks of list items, headings, cells and rows."""
-    text = _applied(_INLINE, _html_blocks(re.sub(r"<!--[^<>]*-->", " ", text[:TEXT_LIMIT])))
-    text = html.unescape(_applied(_CELLS, "\n".join(_blocks(text.split("\n")))))
+    lines = _applied(_INLINE, _applied(_BLOCKS, text[:TEXT_LIMIT])).split("\n")
+    text = html.unescape(_applied(_CELLS, "\n".join(_blocks(lines))))
     if not text.isascii():
         text = _applied(_SCRIPTS, text.translate(_SAME))
         text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text).translate(_SAME))
@@ -117,32 +116,6 @@ def plain(text: str) -> str:
 def squeezed(text: str) -> str:
     """A plain text without blanks, but for those that hold two numbers apart."""
     return "".join(re.sub(r"(?<=\d)\s+(?=\d)", "\0", text).split()).replace("\0", " ")
-
-
-def _html_blocks(text: str) -> str:
-    """Lists, headings and paragraphs of HTML as lines of Markdown."""
-    lists: list[list[int]] = []  # of each open list: 1 where it is numbered, and the number of its last item
-
-    def line(match: re.Match[str]) -> str:
-        closed, name = bool(match[1]), match[2].lower()
-        if name in ("ul", "ol"):
-            if not closed:
-                lists.append([int(name == "ol"), 0])
-            elif lists:
-                lists.pop()
-            return "\n"
-        if name == "br":
-            return " "
-        if closed or name in ("p", "div"):
-            return "\n"
-        if name != "li":
-            return "\n# "
-        if lists:
-            lists[-1][1] += 1
-        numbered, count = lists[-1] if lists else (0, 1)
-        return f"\n{'  ' * min(len(lists) - 1, 8)}{f'{count}.' if numbered else '-'} "
-
-    return re.sub(r"(?i)<(/?)(ul|ol|li|h[1-6]|p|br|div)\b[^<>]*>", line, text) if "<" in text else text
 
 
 _RULE = re.compile(r"(?:[-*_=][ \t]*){3,}|(?:```|~~~)\w*")
