@@ -21,6 +21,7 @@ from pathlib import Path
 
 from analytic_model import PUBLISHED
 from analytic_model.counted import count_run
+from data.samples.record import portable
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
@@ -33,7 +34,6 @@ from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
-from dsocr_core.runs.result_cache import portable
 from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Attention, InferSettings, Settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def main() -> int:
             if verdict != "identical":
                 return 1
             comparisons.append(comparison)
-        ResultCache(session.settings).ship(comparisons, staging / "recorded", "samples")
+        ship(session.settings, comparisons, staging / "recorded", "samples")
         if not _record_example(staging):
             return 1
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
@@ -83,8 +84,32 @@ def _record_example(staging: Path) -> bool:
         print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
         if comparison.report is None or comparison.verdict != "differs":
             return False
-        ResultCache(session.settings).ship([comparison], staging / "recorded", "example", example=True)
+        ship(session.settings, [comparison], staging / "recorded", "example")
     return True
+
+
+def ship(settings: Settings, comparisons: Iterable[Comparison], root: Path, name: str) -> None:
+    """Write comparisons as a run below `root` for the first start on any machine; the `example` is found only
+    where the same number type and attention are asked for. Raises DsocrError."""
+    results = {}
+    for comparison in comparisons:
+        for side, result in comparison.results.items():
+            keys = ResultCache(settings.of_side(side)).keys(result.backend, comparison.request)
+            results[keys.example if name == "example" else keys.shipped] = portable(result)
+    save_results(root, name, results)
+
+
+def portable(result: OcrResult) -> OcrResult:
+    """The result with paths inside the project written relative to it, so that it reads anywhere."""
+
+    def relative(text: str) -> str:
+        path = Path(text)
+        inside = path.is_absolute() and path.is_relative_to(PROJECT_ROOT)
+        return str(path.relative_to(PROJECT_ROOT)) if inside else text
+
+    request = replace(result.request, image=Path(relative(str(result.request.image))))
+    environment = {key: relative(value) for key, value in result.environment.items()}
+    return replace(result, request=request, environment=environment)
 
 
 def rekey() -> int:
@@ -100,8 +125,8 @@ def rekey() -> int:
                 if example:
                     settings = EXAMPLE_SETTINGS.of_side("b" if result.backend == VENDOR else "a")
                 request = replace(result.request, image=PROJECT_ROOT / result.request.image)
-                key = ResultCache(settings).shipped_key(result.backend, request, example)
-                results[key] = result
+                keys = ResultCache(settings).keys(result.backend, request)
+                results[keys.example if example else keys.shipped] = result
             created = read_document((run / "run.json").read_bytes())["created"]
             save_results(staging, run.name, results, created)
         shutil.rmtree(SHIPPED_RESULTS)

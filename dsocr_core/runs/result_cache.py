@@ -10,8 +10,8 @@ import contextlib
 import ctypes
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +38,10 @@ Facts = dict[str, object]
 _RUNS = "runs"
 LOCAL_KINDS = ("eager", "fast", "vendor")
 """The backends whose results follow from the checkpoint and the settings."""
+_FAULTS = (DsocrError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError)
 
 
-@dataclass(frozen=True)
-class RecordedResult:
+class RecordedResult(NamedTuple):
     """`created` is an ISO 8601 time in UTC."""
 
     result: OcrResult
@@ -51,9 +51,7 @@ class RecordedResult:
 def find_result(key: str, runs: Iterable[Path]) -> RecordedResult | None:
     """The result of that key in one of these runs. A damaged or foreign run is as good as none."""
     for run in runs:
-        with contextlib.suppress(
-            DsocrError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError
-        ):
+        with contextlib.suppress(*_FAULTS):
             result = result_of(_row_of(run / "readings.parquet", key))
             if result is not None:
                 document = read_document(read_bytes(run / "run.json", DOCUMENT_LIMIT))
@@ -75,10 +73,7 @@ def _row_of(file: Path, key: str) -> dict[str, Any]:
 
 
 def save_results(root: Path, name: str, results: Mapping[str, OcrResult], created: str | None = None) -> None:
-    """Write results by their keys as one run below `root`, in place of that of its name.
-
-    Raises DsocrError.
-    """
+    """Write results by their keys as one run below `root`, in place of one of its name. Raises DsocrError."""
     from dsocr_core.runs.run_directory import RunDirectory
 
     backends = tuple(dict.fromkeys(result.backend for result in results.values()))
@@ -86,7 +81,7 @@ def save_results(root: Path, name: str, results: Mapping[str, OcrResult], create
     record = RunRecord(name, created, "dsocr", backends=backends)
     with RunDirectory.create(root, record, replace=True) as run:
         for key, result in results.items():
-            run.add(PageResults(result.request.name, results=[portable(result)], keys={result.backend: key}))
+            run.add(PageResults(result.request.name, results=[result], keys={result.backend: key}))
 
 
 class ResultCache:
@@ -110,9 +105,8 @@ class ResultCache:
             found[side] = recorded
         if not found:
             return None
-        results = {side: recorded.result for side, recorded in found.items()}
+        a, b = (found[side].result if side in found else None for side in SIDES)
         created = min(recorded.created for recorded in found.values())
-        a, b = results.get("a"), results.get("b")
         return Comparison(request, a, b, {}, created, tolerance=self.settings.tolerance)
 
     def _of_side(self, side: Side, request: OcrRequest) -> RecordedResult | None:
@@ -123,7 +117,7 @@ class ResultCache:
             cache = ResultCache(self.settings.of_side(side), self.directory)
             more = request.more if request.together else None
             request = cache.settings.request(request.image, request.source, more)
-        keys = cache._keys(spec.kind, request)
+        keys = cache.keys(spec.kind, request)
         shipped = sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*"))
         recorded = find_result(keys.own, [self.directory / _RUNS / keys.own])
         recorded = recorded or find_result(keys.example, shipped)
@@ -132,12 +126,12 @@ class ResultCache:
             recorded = find_result(keys.shipped, shipped)
         if recorded is None:
             return None
-        return replace(recorded, result=replace(recorded.result, request=request, backend=spec.name))
+        return recorded._replace(result=replace(recorded.result, request=request, backend=spec.name))
 
     def add(self, result: OcrResult) -> None:
         """Store what a backend gave; where that fails it is said, and the reading is one all the same."""
         try:
-            key = self.key(result.backend, result.request)
+            key = self.keys(result.backend, result.request).own
             save_results(self.directory, key, {key: result})
         except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)
@@ -152,29 +146,15 @@ class ResultCache:
         except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)
 
-    def ship(self, comparisons: Sequence[Comparison], root: Path, name: str, example: bool = False) -> None:
-        """Write comparisons as a run below `root` for the first start on any machine; as an `example` only
-        where the same number type and attention are asked for."""
-        results = {}
-        for comparison in comparisons:
-            for side, result in comparison.results.items():
-                cache = ResultCache(self.settings.of_side(side))
-                results[cache.shipped_key(result.backend, comparison.request, example)] = result
-        save_results(root, name, results)
-
-    def shipped_key(self, backend: BackendName, request: OcrRequest, example: bool = False) -> str:
-        """The name of a result that comes with the samples. Raises DsocrError without its page."""
-        keys = self._keys(backend, request)
-        return keys.example if example else keys.shipped
-
     def key(self, backend: BackendName, request: OcrRequest) -> str:
-        """A name for all that decides a backend's result on a page, its file's content included.
+        """A name for all that decides a backend's result on a page here. Raises DsocrError as `keys`."""
+        return self.keys(backend, request).own
+
+    def keys(self, backend: BackendName, request: OcrRequest) -> Keys:
+        """Names for what decides a backend's result on a page, its file's content included.
 
         Raises DsocrError when the file cannot be read.
         """
-        return self._keys(backend, request).own
-
-    def _keys(self, backend: BackendName, request: OcrRequest) -> _Keys:
         settings, vendor = self.settings, backend == VENDOR
         file, *more = required_files(request)
         attention = settings.vendor_attention if vendor else settings.own_attention
@@ -206,10 +186,10 @@ class ResultCache:
         }
         # As it was asked for: "auto" is another number type on another machine, and no example.
         example = page | {"dtype": settings.dtype, "attention": attention}
-        return _Keys(result_key(own), result_key(example), result_key(page))
+        return Keys(result_key(own), result_key(example), result_key(page))
 
 
-class _Keys(NamedTuple):
+class Keys(NamedTuple):
     """Names of a result: on this machine, of the example, and of any that comes with the samples."""
 
     own: str
@@ -228,17 +208,3 @@ def device_type(name: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def portable(result: OcrResult) -> OcrResult:
-    """The result with paths inside the project written relative to it, so that it reads anywhere."""
-
-    def relative(text: str) -> str:
-        path = Path(text)
-        if not path.is_absolute() or not path.is_relative_to(PROJECT_ROOT):
-            return text
-        return str(path.relative_to(PROJECT_ROOT))
-
-    request = replace(result.request, image=Path(relative(str(result.request.image))))
-    environment = {key: relative(value) for key, value in result.environment.items()}
-    return replace(result, request=request, environment=environment)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 FIELDS: Mapping[str, str] = {
@@ -43,10 +42,9 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
 
     `facts` has run_id, section, name, value; `differing` leaves out what all runs have in common.
     """
-    facts = facts.drop_duplicates(["run_id", "section", "name"], keep="last")
-    cells = facts.pivot(index=["section", "name"], columns="run_id", values="value").reindex(columns=run_ids)
-    order = facts[["section", "name"]].drop_duplicates()
-    rows = order.merge(cells.astype(object).where(cells.notna(), None).reset_index(), on=["section", "name"])
-    found = rows.itertuples(index=False, name=None)
-    shown = [not differing or differ(section, name, values) for section, name, *values in found]
-    return rows[np.array(shown, bool)].reset_index(drop=True)
+    found: dict[tuple[str, str], dict[str, str | None]] = {}
+    for run_id, section, name, value in facts[["run_id", "section", "name", "value"]].itertuples(index=False):
+        found.setdefault((section, name), {})[run_id] = value if isinstance(value, str) else None
+    rows = [[*key, *(values.get(run_id) for run_id in run_ids)] for key, values in found.items()]
+    shown = [row for row in rows if not differing or differ(row[0], row[1], row[2:])]
+    return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)

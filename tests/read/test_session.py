@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import dsocr_core.runs.result_cache as results_module
+from data.samples.record import ship
 from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
@@ -99,12 +100,11 @@ def test_a_shipped_result_greets_where_no_number_type_is_named_and_names_no_path
     environment = {"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
     result = replace(make_result(image=inside), environment=environment)
     other = results_module.Comparison(session.settings.request(inside), a=result)
-    cache = ResultCache(session.settings)
-    cache.ship([compared, other], tmp_path / "shipped", "samples")
+    ship(session.settings, [compared, other], tmp_path / "shipped", "samples")
     for named, known in (({}, True), ({"dtype": "bfloat16"}, False)):
         elsewhere = ResultCache(Settings(device="cpu", **named), tmp_path / "none")  # type: ignore[arg-type]
         assert (elsewhere.find(elsewhere.settings.request(page)) is not None) == known
-    key = cache.shipped_key(result.backend, other.request)
+    key = ResultCache(session.settings).keys(result.backend, other.request).shipped
     recorded = find_result(key, (tmp_path / "shipped" / "runs").iterdir())
     assert recorded is not None and str(PROJECT_ROOT) not in repr(recorded)
     assert recorded.result.environment["checkpoint"] == "data/mini"
