@@ -116,7 +116,7 @@ def published_rows(
     if config is None:
         return []
     parsed = parse_config(config)
-    names = [stage.name.value for stage in spec_of(parsed).vision]
+    names = [stage.value for stage in spec_of(parsed).vision]
     vision = {name: sum(calls.get(name, ())) for name in names}
     prefill, *steps = calls["forward"]
     rows: list[Mapping[str, Any]] = []

@@ -54,7 +54,7 @@ class Meter:
     def measure(self, workload: Workload, attention: str = "sdpa") -> dict[Stage, Flops]:
         """FLOPs of every stage of the workload, by operator; prefill is the language model alone.
 
-        Raises AttentionUnavailableError for an attention that the device does not have.
+        Raises DsocrError for an attention that the device does not have.
         """
         attention_core(attention, self.device, self._dtype)  # one that is not here is refused at once
         total: dict[Stage, Flops] = {stage: Counter() for stage in self._model.family.computed}
@@ -101,7 +101,7 @@ class Meter:
             flops: dict[Stage, Flops] = {}
             outputs = [pixels]
             for stage, part in zip(self._model.family.vision, self._model.parts, strict=True):
-                output, flops[stage.name] = self._count(part, *outputs)
+                output, flops[stage] = self._count(part, *outputs)
                 outputs.append(output)
             self._views[key] = flops, outputs[-1]
         return self._views[key]

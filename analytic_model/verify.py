@@ -26,10 +26,11 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import computed_stages, load_config, preset_named
+from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.resolution import TILE_SIZE
-from dsocr_core.models.weights import INDEX_NAME, CheckpointError, published_parameters
+from dsocr_core.models.stages import COMPUTED
+from dsocr_core.models.weights import INDEX_NAME, published_parameters
 from dsocr_core.page.tiling import Grid
 
 CONFIGS: dict[str, Path] = {
@@ -131,7 +132,7 @@ class Verification:
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
             groups.setdefault((row.config, row.stage, row.operator), []).append(row)
-        order = [*computed_stages(), "parameters"]
+        order = [*COMPUTED, "parameters"]
         return [
             groups[key]
             for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all"))
@@ -199,7 +200,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
         document = parse_json(read_bytes(index, _INDEX_BYTES, follow_links=True))
         names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
     except (InvalidFile, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
+        raise DsocrError(f"{index}: not a safetensors index ({error})") from error
     with META:
         ours = {name for name, _ in published_parameters(OcrModel(config))}
     yield "weight names", len(ours), len(names)

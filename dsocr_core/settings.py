@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
@@ -31,7 +32,7 @@ from dsocr_core.base.specs import (
 from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FIRST, MODELS, ModelSpec, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, UnknownPresetError, cut
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -182,11 +183,9 @@ class Settings:
     def __post_init__(self) -> None:
         _require_values(self, *SIDES)
         # A model's own names are checked when a page is asked for: here no file is opened.
-        if self.preset != "auto" and not any(
-            self.preset.lower() in (*row.presets, *row.others) for row in MODELS.values()
-        ):
+        if self.preset != "auto" and not any(self.preset.lower() in row.presets for row in MODELS.values()):
             rows = (f"{', '.join(row.presets)} ({row.title})" for row in MODELS.values())
-            raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
+            raise DsocrError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
         prompts = sorted({name for row in MODELS.values() for name in row.decoding.prompts})
         problem = None if self.prompt in prompts else prompt_problem(self.prompt)
         words = f"{problem}: give one of {', '.join(prompts)}, or a text with one"

@@ -165,7 +165,7 @@ class Endpoint(Backend):
 
         `image` is its content in Base64 and its URL. As many tokens are asked for as fit beside `prompt`.
         """
-        form, flavour, known, served = self.form, self.spec.flavour, request.required, request.family.served
+        form, flavour, known, family = self.form, self.spec.flavour, request.required, request.family
         limit = UNLIMITED_TOKENS if known.max_new_tokens == UNLIMITED else known.max_new_tokens
         if self._context is not None:
             limit = max(1, min(limit, self._context - prompt - 1))
@@ -181,7 +181,7 @@ class Endpoint(Backend):
         content: list[Any] = [before, picture, after]
         if form.text_first:
             content = [before + after, picture]
-        elif flavour in served.placeholder:
+        elif flavour in family.placeholder:
             content = [picture, known.prompt]
         parts = [
             {"type": "text", "text": each} if isinstance(each, str) else each for each in content if each
@@ -191,7 +191,7 @@ class Endpoint(Backend):
             body["max_tokens"] = limit
         if flavour == "vllm":
             own = {"ngram_size": known.no_repeat_ngram_size, "window_size": request.ngram_window}
-            body["vllm_xargs"] = own if served.rule is None else dict(served.rule)
+            body["vllm_xargs"] = own if family.served_rule is None else dict(family.served_rule)
         return _without_nulls(merge(body, self.spec.body), self.spec.body)
 
 

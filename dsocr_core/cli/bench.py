@@ -12,7 +12,6 @@ from typing import Annotated
 from dsocr_core.base.console import cancelled_by_interrupt
 from dsocr_core.base.paths import Temporary
 from dsocr_core.cli.answers import Answer, Shown, written
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
@@ -87,8 +86,8 @@ def profile(
         count: launches to profile at most
         ncu: Nsight Compute's command line
     """
-    if stage not in all_stages():
-        raise SettingsError(f"stage is '{stage[:40]}': give one of {', '.join(all_stages())}")
+    if stage not in [*Stage]:
+        raise SettingsError(f"stage is '{stage[:40]}': give one of {', '.join(Stage)}")
     from dsocr_core.measure.profile import Profile, profile_stage
 
     plan = Profile(Stage(stage), skip, count, tokens, ncu)

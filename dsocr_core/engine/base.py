@@ -386,7 +386,7 @@ class Engine:
                 raise Cancelled
             outputs = [views]
             for stage, part in zip(model.family.vision, model.parts, strict=True):
-                with timer.stage(stage.name):
+                with timer.stage(stage):
                     outputs.append(part(*outputs))
             features.append(outputs[-1])
         with timer.stage(Stage.VISION_FUSION):

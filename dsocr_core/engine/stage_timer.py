@@ -9,7 +9,6 @@ from enum import Enum
 
 import torch
 
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Observer, StageTiming
 
@@ -91,7 +90,7 @@ class StageTimer:
             ms = events[0].elapsed_time(events[1]) if events else host_ms
             total[stage] = total.get(stage, 0.0) + ms
         return tuple(
-            StageTiming(stage, total[stage], self._calls[stage]) for stage in all_stages() if stage in total
+            StageTiming(stage, total[stage], self._calls[stage]) for stage in Stage if stage in total
         )
 
 

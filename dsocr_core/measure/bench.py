@@ -38,7 +38,7 @@ from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures,
 from dsocr_core.measure.device import copy_bandwidth, matmul_rate
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.models.devices import current, device_name
-from dsocr_core.models.family import all_stages, load_config
+from dsocr_core.models.family import load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.record import record_run
@@ -299,7 +299,7 @@ def figures_of(
 ) -> EngineFigures:
     """What results and costs say of an engine."""
     first, stages, (flops_of, moved) = results[0], {}, costs
-    for stage in all_stages():
+    for stage in Stage:
         timings = [timing for result in results for timing in result.timings if timing.stage is stage]
         if (spread := Spread.of([timing.milliseconds for timing in timings])) is not None:
             flops, matmul = flops_of.get(stage), device.matmul_flops_per_s

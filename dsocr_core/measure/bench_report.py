@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dsocr_core.base.console import titled_table
 from dsocr_core.base.formatting import share, significant
-from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.stages import INSIDE_PREFILL
 from dsocr_core.reading.records import OcrResult
 
 
@@ -134,7 +134,7 @@ def _stage_table(engine: EngineFigures) -> Table:
     table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds
-        inside = name in {stage.value for stage in inside_prefill()}
+        inside = name in {stage.value for stage in INSIDE_PREFILL}
         table.add_row(
             f"  {name}" if inside else name,
             *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),

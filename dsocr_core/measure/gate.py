@@ -28,8 +28,7 @@ from dsocr_core.measure.processes import (
     rounds,
     working_tree,
 )
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs import history as histories
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.speed import CONTENDED, compare_processes
@@ -85,7 +84,7 @@ def metrics_of(plan: Plan, measured: Measured) -> tuple[str, ...]:
         raise GateError(f"--on: there is no '{unknown[0][:40]}' in this bench; there is {', '.join(there)}")
     if plan.on or plan.work.batch > 1:
         return tuple(dict.fromkeys(plan.on or RATES))
-    nested = {stage.value for stage in inside_prefill()}
+    nested = {stage.value for stage in INSIDE_PREFILL}
     page = sum(ms for name, ms in stages.items() if name not in nested)
     long = [name for name, ms in stages.items() if ms >= _SHARE * page and name != Stage.DECODE]
     return tuple(dict.fromkeys(["tokens/s", Stage.PREFILL.value, *long, "pages/s"]))

@@ -158,7 +158,7 @@ class ModelConfig:
     """Its row of `models.family`."""
 
 
-def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:
+def shared_sizes(root: Section, window: bool = False) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:
     """The sizes that all models have. Raises ConfigError for what no model here computes."""
     vision, projector = root.section("vision_config"), root.section("projector_config")
     tower, kind = vision.section("width").section("sam_vit_b"), projector.data.get("projector_type", "linear")
@@ -166,7 +166,7 @@ def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConf
     tower.check("downsample_channels", len(channels) == 2 and min(channels) > 0, "expected two sizes")
     sizes: list[Any] = [*tower.sizes("width", "layers", "heads"), wide, channels, vision.size("image_size")]
     sam = SamConfig(*sizes)
-    found, decoder = ProjectorConfig(*projector.sizes("input_dim", "n_embed")), _decoder_config(root)
+    found, decoder = ProjectorConfig(*projector.sizes("input_dim", "n_embed")), _decoder_config(root, window)
     root.hold(
         (sam.width % sam.heads == 0, "sam_vit_b.width is not a multiple of heads"),
         (sam.image_size % (sam.patch_size * DOWNSAMPLE_RATIO) == 0, "vision_config.image_size is not n x 64"),
@@ -176,12 +176,12 @@ def shared_sizes(root: Section) -> tuple[SamConfig, ProjectorConfig, DecoderConf
     return sam, found, decoder
 
 
-def _decoder_config(root: Section) -> DecoderConfig:
+def _decoder_config(root: Section, window: bool) -> DecoderConfig:
     # The file holds the decoder's fields twice; the published code reads the top level.
     nested = [] if root.data.get("language_config") is None else [root.section("language_config")]
     decoder = root if "hidden_size" in root.data else root.section("language_config")
     for part in (root, *nested):
-        _check_arithmetic(part)
+        _check_arithmetic(part, window)
     limit = "max_position_embeddings"
     sizes: list[Any] = [
         *decoder.sizes(*_SIZES), None if decoder.data.get(limit) is None else decoder.size(limit),
@@ -199,12 +199,12 @@ def _decoder_config(root: Section) -> DecoderConfig:
     return found
 
 
-def _check_arithmetic(part: Section) -> None:
+def _check_arithmetic(part: Section, window: bool) -> None:
     """Refuse by name what no decoder here computes. Raises ConfigError."""
     for name, values in COMPUTED.items():
         value = part.data.get(name)
-        windowless = name in WINDOW_FIELDS and part.data.get("use_sliding_window") is False
-        computed = value is None or value in values or windowless
+        unused = name in WINDOW_FIELDS and (window or part.data.get("use_sliding_window") is False)
+        computed = value is None or value in values or unused
         part.check(name, computed, f"only {values[0]!r} is supported")
     for name in ("rope_scaling", "rope_parameters"):
         rope = part.data.get(name) or {}

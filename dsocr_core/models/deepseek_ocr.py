@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from dsocr_core.models.config import ClipConfig, ModelConfig, Section, shared_sizes
-from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, by_name
-from dsocr_core.models.spec import (
-    CELLS,
-    NO_NEWLINE,
-    OF_ALL,
-    ROLES,
-    Decoding,
-    Hypothesis,
-    ModelSpec,
-    VisionStage,
-    ngram_hypothesis,
-)
+from dsocr_core.models.resolution import Preset, by_name
+from dsocr_core.models.spec import Decoding, ModelSpec
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
 
 
-def parse(root: Section) -> ModelConfig:
-    """The sizes of a config.json. Raises ConfigError."""
+def parse(root: Section, window: bool = False) -> ModelConfig:
+    """The sizes of a config.json, which may have a `window`, not read here. Raises ConfigError."""
     section = root.section("vision_config").section("width").section("clip-l-14-224")
     clip = ClipConfig(*section.sizes("width", "layers", "heads", "image_size", "patch_size"))
-    sam, projector, decoder = shared_sizes(root)
+    sam, projector, decoder = shared_sizes(root, window)
     root.hold(
         (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
         (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
@@ -45,8 +35,6 @@ PRESETS = by_name(
     Preset("large", 1280, 1280, crop_mode=False),
     Preset("gundam", 1024, 640, crop_mode=True),
 )
-_LARGE_TILES = {"preset": "gundam", "tile_size": TILE_SIZE, "max_tiles": MAX_TILES}
-_RULES = ((30, 90, CELLS), (20, 50, CELLS), (35,), (20,), (0,), (40, 90, CELLS))
 
 DEEPSEEK_OCR = ModelSpec(
     name="deepseek_ocr",
@@ -62,24 +50,10 @@ DEEPSEEK_OCR = ModelSpec(
     ),
     # CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
     buffers=lambda config: {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)},
-    vision=(
-        VisionStage(Stage.SAM, "sam_model"),
-        VisionStage(Stage.CLIP, "vision_model"),
-        VisionStage(Stage.PROJECTOR, "projector"),
-    ),
+    vision={Stage.SAM: "sam_model", Stage.CLIP: "vision_model", Stage.PROJECTOR: "projector"},
     taps=(SAM, CLIP, PROJECTOR),
     presets=PRESETS,
     preset="gundam",
     newline=True,
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    hypotheses=(
-        *(ngram_hypothesis(*rule) for rule in _RULES),
-        NO_NEWLINE,
-        ROLES,
-        Hypothesis("tiles-6", "at most 6 tiles", "views", {"max_tiles": 6}),
-        Hypothesis("tiles-640", "tiles of 640 px beside a 1024 px view", "views", _LARGE_TILES),
-        Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "base"}),
-        Hypothesis("tiles-32", "up to 32 tiles", "views", {"max_tiles": 32}),
-        *OF_ALL,
-    ),
 )

@@ -8,18 +8,7 @@ from typing import Any
 from dsocr_core.models.config import ModelConfig, Qwen2Config, Section, shared_sizes
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, PROMPTS
 from dsocr_core.models.resolution import Preset, by_name
-from dsocr_core.models.spec import (
-    CELLS,
-    NO_NEWLINE,
-    OF_ALL,
-    ROLES,
-    Decoding,
-    Hypothesis,
-    Published,
-    Served,
-    VisionStage,
-    ngram_hypothesis,
-)
+from dsocr_core.models.spec import CELL_IDS
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import ENCODER, PROJECTOR, SAM
 
@@ -43,9 +32,6 @@ def parse(root: Section) -> ModelConfig:
     return ModelConfig(sam, projector, decoder, encoder=encoder, family="deepseek_ocr2")
 
 
-_OTHER_TILES = {"preset": "default-640", "interpolated_queries": True}
-_RULES = ((20, 90, CELLS), (20, 50, CELLS), (30, 90, CELLS), (40, 90, CELLS), (35,), (20,), (0,))
-
 DEEPSEEK_OCR2 = replace(
     DEEPSEEK_OCR,
     name="deepseek_ocr2",
@@ -59,11 +45,7 @@ DEEPSEEK_OCR2 = replace(
         *DEEPSEEK_OCR.prefixes[-3:],
     ),
     buffers=lambda config: {},
-    vision=(
-        VisionStage(Stage.SAM, "sam_model"),
-        VisionStage(Stage.ENCODER, "qwen2_model"),
-        VisionStage(Stage.PROJECTOR, "projector"),
-    ),
+    vision={Stage.SAM: "sam_model", Stage.ENCODER: "qwen2_model", Stage.PROJECTOR: "projector"},
     taps=(SAM, ENCODER, PROJECTOR),
     presets=by_name(
         Preset("default", 1024, 768, crop_mode=True, max_tiles=6, tile_size=768),
@@ -73,24 +55,9 @@ DEEPSEEK_OCR2 = replace(
     preset="default",
     newline=False,
     views=(768, 1024),  # there are queries for 144 and 256 features alone
-    decoding=Decoding(
-        {name: PROMPTS[name] for name in ("markdown", "free_ocr")}, ngram_size=20, ngram_size_eval=35
+    decoding=replace(
+        DEEPSEEK_OCR.decoding, prompts={name: PROMPTS[name] for name in ("markdown", "free_ocr")}
     ),
-    hypotheses=(
-        *(ngram_hypothesis(*rule) for rule in _RULES),
-        NO_NEWLINE,
-        ROLES,
-        Hypothesis("causal-encoder", "a causal mask in the encoder", "encoder", {"causal_encoder": True}),
-        Hypothesis("tiles-640", "tiles of 640 px and interpolated queries", "views", _OTHER_TILES),
-        Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "1024"}),
-        Hypothesis("one-768", "one 768 px view, no tiles", "views", {"preset": "768"}),
-        Hypothesis(
-            "rotary-float32", "rotary frequencies that are not rounded", "rotary", {"rotary": "float32"}
-        ),
-        *OF_ALL,
-    ),
-    # SGLang's until its PR 38996.
-    others=by_name(Preset("default-640", 1024, 640, crop_mode=True, max_tiles=6, tile_size=640)),
-    served=Served({"ngram_size": 20, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
-    published=Published(masks_encoder=True),
+    served_rule={"ngram_size": 20, "window_size": 90, "whitelist_token_ids": CELL_IDS},
+    masks_encoder=True,
 )

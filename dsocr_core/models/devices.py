@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import platform
 import re
-import subprocess
-import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +30,11 @@ def device_name(device: torch.device) -> str:
 @functools.cache
 def _processor() -> str:
     """The processor's model; its architecture where the system does not say it."""
-    found = None
-    with suppress(OSError, subprocess.SubprocessError):
-        if sys.platform == "darwin":
-            command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-            found = re.search("(.+)", subprocess.check_output(command, text=True, timeout=5))
-        else:
-            text = Path("/proc/cpuinfo").read_text(errors="replace")
-            found = re.search(r"^model name\s*: *(.+)", text, re.MULTILINE)
-    return (found and found[1].strip()) or platform.machine() or "CPU"
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+        if found := re.search(r"^model name\s*: *(.+)", text, re.MULTILINE):
+            return found[1].strip()
+    return platform.machine() or "CPU"
 
 
 @dataclass(frozen=True)
@@ -59,19 +53,16 @@ class Gpu:
         free, total = torch.cuda.mem_get_info(device)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        major, minor = torch.cuda.get_device_capability(device)
         arches = tuple(torch.cuda.get_arch_list())
-        return cls(torch.cuda.get_device_name(device), (major, minor), arches, free, total)
+        name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        return cls(name, capability, arches, free, total)
 
     @property
     def has_kernels(self) -> bool:
         """True where this torch has code for its generation, or code that the driver compiles for it."""
-        for arch in self.arches:
-            if (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)) is None:
-                continue
-            of = int(found[2]), int(found[3])
-            for_it = found[1] == "compute" or of[0] == self.capability[0]
-            if of == self.capability or (of < self.capability and for_it and found[4] != "a"):
+        for kind, major, minor in re.findall(r"\b(sm|compute)_(\d+)(\d)[af]?\b", " ".join(self.arches)):
+            same = kind == "compute" or int(major) == self.capability[0]
+            if same and (int(major), int(minor)) <= self.capability:
                 return True
         return False
 
@@ -88,10 +79,9 @@ class Gpu:
     def lacks(self) -> str:
         """Name what it cannot do, and the way out; empty where nothing is missing."""
         if not self.has_kernels:
-            arches = ", ".join(self.arches) or "none"
             return (
-                f"torch {torch.__version__} has no kernels for {self.title} (it has {arches}): install a "
-                "torch that has them, or give --device cpu"
+                f"torch {torch.__version__} has no kernels for {self.title} (it has "
+                f"{', '.join(self.arches) or 'none'}): install a torch that has them, or give --device cpu"
             )
         if self.capability < FULL:
             return (

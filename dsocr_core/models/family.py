@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import ConfigError, ModelConfig, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
-from dsocr_core.models.resolution import Preset, UnknownPresetError
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.spec import ModelSpec as ModelSpec
-from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
@@ -26,30 +24,25 @@ _FILE_LIMIT = 4 * 1024 * 1024
 """Bytes."""
 
 
-class UnknownModelError(DsocrError):
-    """A model that has no spec; names those that have one."""
-
-
 def family_named(name: str) -> ModelSpec:
-    """The spec of that name, title or architecture, in any case. Raises UnknownModelError."""
-    wanted = name.casefold()
+    """The spec of that name, title or architecture, in any case. Raises DsocrError."""
     for spec in MODELS.values():
-        if wanted in {each.casefold() for each in (spec.name, spec.title, spec.architecture)}:
+        if name.casefold() in {each.casefold() for each in (spec.name, spec.title, spec.architecture)}:
             return spec
-    raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
+    raise DsocrError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
 
 
 def family_of(config: Any, source: str = "config.json") -> ModelSpec:
     """The model of a parsed config.json, the first where it names none.
 
-    `source` names it in errors. Raises UnknownModelError, ConfigError for what is no JSON object.
+    `source` names it in errors. Raises DsocrError, ConfigError for what is no JSON object.
     """
     given = Section(config, source).data.get("architectures")
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-    found = next((spec for spec in MODELS.values() if spec.architecture in names), None)
+    known = {spec.architecture: spec for spec in MODELS.values()}
+    found = next((spec for architecture, spec in known.items() if architecture in names), None)
     if names and found is None:
-        known = ", ".join(spec.architecture for spec in MODELS.values())
-        raise UnknownModelError(f"{source}: architectures {names!r:.80} is no model known here: {known}")
+        raise DsocrError(f"{source}: architectures {names!r:.80} is no model known here: {', '.join(known)}")
     return found or FIRST
 
 
@@ -80,36 +73,7 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
 
 
 def preset_named(name: str, family: ModelSpec = FIRST) -> Preset:
-    """A model's preset of that name, in any case, or another engine's. Raises UnknownPresetError."""
-    found = family.presets.get(name.lower()) or family.others.get(name.lower())
-    if found is None:
-        raise UnknownPresetError(f"unknown preset '{name}': choose one of {', '.join(family.presets)}")
+    """A model's preset of that name, in any case. Raises DsocrError."""
+    if (found := family.presets.get(name.lower())) is None:
+        raise DsocrError(f"unknown preset '{name}': choose one of {', '.join(family.presets)}")
     return found
-
-
-# --- what all have --------------------------------------------------------------------------------
-
-
-def inside_prefill() -> tuple[Stage, ...]:
-    """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
-    return Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION
-
-
-def all_stages() -> tuple[Stage, ...]:
-    """Every stage of every known model, in the order they run."""
-    return tuple(Stage)
-
-
-def computed_stages() -> tuple[Stage, ...]:
-    """Those with work of a model in them."""
-    return (*inside_prefill(), Stage.PREFILL, Stage.DECODE)
-
-
-def stage_colours() -> Mapping[str, str]:
-    """The colour of every stage, the same in every chart."""
-    return {
-        Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.SAM: "#0072B2",
-        Stage.ENCODER: "#332288", Stage.CLIP: "#56B4E9", Stage.PROJECTOR: "#009E73",
-        Stage.VISION_FUSION: "#7FC8A9", Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00",
-        Stage.POSTPROCESS: "#CC79A7",
-    }  # fmt: skip

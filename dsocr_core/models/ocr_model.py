@@ -14,7 +14,7 @@ from dsocr_core.models.blocks.clip import Clip
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam
-from dsocr_core.models.blocks.vision_tokens import ClipProjector, Projector, fuse_views
+from dsocr_core.models.blocks.vision_tokens import ClipProjector, Projector, rows_of
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import spec_of
 
@@ -56,7 +56,7 @@ class OcrModel(nn.Module):
     @property
     def parts(self) -> tuple[Part, ...]:
         """Functions of the spec's vision stages; the last gives the view's tokens, (T, q*q, C)."""
-        encoder = self.get_submodule(self.family.vision[1].name)
+        encoder = self.get_submodule([*self.family.vision][1])
         return (
             lambda pixels: self.sam(pixels),  # (T, C_sam, G, G)
             lambda _, sam: encoder(sam),  # (T, [1 +] G*G, C_encoder)
@@ -79,6 +79,13 @@ class OcrModel(nn.Module):
         return embeddings.masked_scatter(image_mask.unsqueeze(-1), vision.to(embeddings.dtype))
 
     def sequence(self, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor) -> Tensor:
-        """An image's tokens in the order of the prompt, (V, C)."""
-        newline = self.image_newline if self.family.newline else None
-        return fuse_views(tiles, grid, global_view, newline, self.view_seperator)
+        """An image's tokens in the order of the prompt, (V, C): tiles, the global view, the separator.
+
+        Each row ends with the newline; where the model has none, the tiles stand one after another.
+        """
+        views = [*([] if tiles is None else [(tiles, grid)]), (global_view, (1, 1))]
+        if self.family.newline:
+            parts = [rows_of(view, shape, self.image_newline) for view, shape in views]
+        else:
+            parts = [view.flatten(0, 1) for view, _ in views]
+        return torch.cat([*parts, self.view_seperator[None]])

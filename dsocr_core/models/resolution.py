@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from math import ceil
 
-from dsocr_core.base.errors import DsocrError
-
 TILE_SIZE = 640
 """Side of a crop tile in pixels; fixed in the published code whatever `image_size` says."""
 MIN_TILES, MAX_TILES = 2, 9
@@ -34,17 +32,13 @@ def by_name(*presets: Preset) -> dict[str, Preset]:
     return {preset.name: preset for preset in presets}
 
 
-class UnknownPresetError(DsocrError, ValueError):
-    """A preset name that the model does not have."""
-
-
 def cut(preset: Preset, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
-    """The preset, cutting pages as another engine does; one without tiles, or both as usual, as it is."""
-    if not preset.crop_mode or (max_tiles, tile_size) == (MAX_TILES, TILE_SIZE):
-        return preset
-    side = preset.tile_size if tile_size == TILE_SIZE else tile_size
-    most = preset.max_tiles if max_tiles == MAX_TILES else max_tiles
-    return replace(preset, image_size=side, max_tiles=most, tile_size=side)
+    """The preset, cutting pages as another engine does; what is as usual stays the preset's own."""
+    if preset.crop_mode and max_tiles != MAX_TILES:
+        preset = replace(preset, max_tiles=max_tiles)
+    if preset.crop_mode and tile_size != TILE_SIZE:
+        preset = replace(preset, image_size=tile_size, tile_size=tile_size)
+    return preset
 
 
 def tokens_per_side(size: int) -> int:

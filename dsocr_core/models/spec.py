@@ -13,55 +13,8 @@ from dsocr_core.models.taps.table import StageTaps
 
 Markup = Literal["ref", "det"]
 """Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
-
-# --- how other engines read a page otherwise than published ---------------------------------------
-
-Group = Literal["ngram", "prompt", "views", "exif", "dtype", "window", "rotary", "encoder", "pages"]
-"""Subject that a hypothesis changes; two of a group exclude each other."""
-
-CELLS = ("<td>", "</td>")
-"""Whitelist of the vendor's vLLM scripts."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One cause. `change` are fields of the request, of the altered model, or `dtype`."""
-
-    name: str
-    words: str
-    """Words that follow "B is reproduced with"."""
-    group: Group
-    change: Mapping[str, Any] = field(hash=False)
-
-
-def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()) -> Hypothesis:
-    """B forbids other repetitions."""
-    words = f"n-gram {size}" + (f", window {window}" if window else "") if size else "no n-gram rule"
-    name = "ngram-off" if size == 0 else f"ngram-{size}" + (f"-{window}" if window else "")
-    change = {"no_repeat_ngram_size": size, "ngram_window": window, "ngram_whitelist": whitelist}
-    return Hypothesis(name, words, "ngram", change)
-
-
-ROLES = Hypothesis("roles", "role markers around the prompt", "prompt", {"template": "roles"})
-NO_NEWLINE = Hypothesis("no-newline", "no newline after <image>", "prompt", {"template": "no_newline"})
-
-OF_ALL = (
-    Hypothesis("no-exif", "no rotation by EXIF", "exif", {"exif": False}),
-    Hypothesis("fp16", "float16", "dtype", {"dtype": "float16"}),
-    Hypothesis("bf16", "bfloat16", "dtype", {"dtype": "bfloat16"}),
-)
-"""Those that have nothing to do with a model, the last to be tried."""
-
-
-# --- a model --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class VisionStage:
-    """A part of vision, timed by itself. `module` is an attribute of the published code's inner model."""
-
-    name: Stage
-    module: str
+CELL_IDS = [128821, 128822]
+"""`<td>` and `</td>`, which may be repeated under the n-gram rule of the vendor's vLLM recipes."""
 
 
 @dataclass(frozen=True)
@@ -86,33 +39,6 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Served:
-    """Requests to other engines' servers."""
-
-    rule: Mapping[str, Any] | None = field(
-        default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
-    )
-    """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
-    placeholder: tuple[str, ...] = ("sglang",)
-    """Flavours whose text has `<image>` in it; the others put it there themselves."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """Peculiarities of the published code, for the worker that runs it."""
-
-    attentions: tuple[str, ...] = ("eager", "flash_attention_2")
-    """Attention of its decoder."""
-    arguments: tuple[str, ...] = ()
-    """Fields of a request that its `infer` takes as arguments of these names; it then takes `max_length`
-    too, which counts the prompt."""
-    transformers: str = "4.46.3 or 4.47.1"
-    """Versions with which it runs."""
-    masks_encoder: bool = False
-    """True where its encoder has a mask, which some libraries pass over."""
-
-
-@dataclass(frozen=True)
 class ModelSpec:
     """One model: its sizes, its parts in the order they run, its names. `config` is always its own."""
 
@@ -123,8 +49,9 @@ class ModelSpec:
     parse: Callable[[Section], ModelConfig]
     prefixes: tuple[tuple[str, str], ...]
     """(ours, published) beginnings of the weights' names; the first that fits counts."""
-    vision: tuple[VisionStage, ...]
-    """In the order they run, before the tokens are put into the prompt."""
+    vision: Mapping[Stage, str]
+    """Stages in the order they run, before the tokens are put into the prompt, and the attribute of the
+    published code's inner model that computes each."""
     taps: tuple[StageTaps, ...]
     """Those of vision's stages."""
     presets: Mapping[str, Preset]
@@ -137,25 +64,29 @@ class ModelSpec:
     """Shapes of what a checkpoint may hold beside its weights, which is not read."""
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
-    hypotheses: tuple[Hypothesis, ...] = ()
-    """Ways in which other engines read it otherwise, cheap and likely ones first (docs/why.md)."""
-    others: Mapping[str, Preset] = field(default_factory=dict)
-    """Presets of other engines, which are offered nowhere."""
-    served: Served = Served()
-    published: Published = Published()
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """All stages of a page, in the order they run."""
-        return (Stage.PREPROCESS, Stage.TOKENIZER, *self.computed, Stage.POSTPROCESS)
+    served_rule: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": CELL_IDS}
+    )
+    """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
+    placeholder: tuple[str, ...] = ("sglang",)
+    """Flavours of servers whose text has `<image>` in it; the others put it there themselves."""
+    published_attentions: tuple[str, ...] = ("eager", "flash_attention_2")
+    """Attention of the published decoder."""
+    published_arguments: tuple[str, ...] = ()
+    """Fields of a request that the published `infer` takes as arguments of these names; it then takes
+    `max_length` too, which counts the prompt."""
+    published_transformers: str = "4.46.3 or 4.47.1"
+    """Versions with which the published code runs."""
+    masks_encoder: bool = False
+    """True where the published encoder has a mask, which some libraries pass over."""
 
     @property
     def computed(self) -> tuple[Stage, ...]:
         """Its stages with work of the model in them, in the order they run."""
-        return (*(stage.name for stage in self.vision), Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)
+        return (*self.vision, Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)
 
     def published_name(self, name: str) -> str:
         """The published code's name for a module or weight of ours, or the beginning of one."""

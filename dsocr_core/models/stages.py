@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -20,10 +21,15 @@ class Stage(StrEnum):
     POSTPROCESS = "postprocess"
 
 
-TOP_LEVEL: tuple[Stage, ...] = (
-    Stage.PREPROCESS, Stage.TOKENIZER, Stage.PREFILL, Stage.DECODE, Stage.POSTPROCESS,
-)  # fmt: skip
-"""Stages that follow one another; their times sum to the time of a recognition.
-
-All others run on the first forward pass only, so their time is part of prefill: never add it to it.
-"""
+INSIDE_PREFILL = (Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION)
+"""Vision's, which run on the first forward pass only: part of prefill's time, never to be added to it."""
+COMPUTED = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
+"""Those with work of a model in them."""
+TOP_LEVEL = tuple(stage for stage in Stage if stage not in INSIDE_PREFILL)
+"""Stages that follow one another; their times sum to the time of a recognition."""
+COLOURS: Mapping[str, str] = {
+    Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.SAM: "#0072B2", Stage.ENCODER: "#332288",
+    Stage.CLIP: "#56B4E9", Stage.PROJECTOR: "#009E73", Stage.VISION_FUSION: "#7FC8A9",
+    Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00", Stage.POSTPROCESS: "#CC79A7",
+}  # fmt: skip
+"""The same in every chart."""

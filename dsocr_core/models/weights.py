@@ -34,14 +34,8 @@ log = logging.getLogger(__name__)
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored: a number of another type means nothing without its scale."""
-_QUANTISED = (".qweight", ".qzeros", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB")
-"""Ends of names that only a quantised weight has: GPTQ and AWQ, compressed-tensors, FP8, bitsandbytes."""
-_INDEX_LIMIT, _NAME_LIMIT = 64 * 1024 * 1024, 255
-"""Bytes of an index, and of a file's name that file systems take."""
-
-
-class CheckpointError(DsocrError):
-    """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
+_INDEX_LIMIT = 64 * 1024 * 1024
+"""Bytes."""
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
@@ -59,59 +53,47 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
 def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
+    Strict: raises DsocrError that lists the first few missing, unexpected or misshapen weights. The
     spec's `buffers` may be there, in their shape; nothing is read of them.
     """
-    files = _shards(directory)
-    if alien := next((name for name in files if name.endswith(_QUANTISED)), ""):
-        raise CheckpointError(
-            f"{directory}: {alien:.80} is a part of a quantised weight, which is not read; {QUANTISED_ADVICE}"
-        )
+    shards = _shards(directory)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
     shapes = dict(spec_of(config).buffers(config))
     shapes |= {name: tuple(tensor.shape) for name, tensor in expected.items()}
-    faults: dict[str, list[str]] = {
-        "missing": [name for name in expected if name not in files],
-        "unexpected": [name for name in files if name not in shapes],
-        "misshapen": [],
-    }
-    for shard in sorted(set(files.values())):
+    missing, unexpected, misshapen = dict.fromkeys(expected), list[str](), list[str]()
+    for shard in shards:
         with _opened(shard) as tensors:
-            stored = set(tensors.keys())
-            for name in (name for name, file in files.items() if file == shard and name in shapes):
-                if name not in stored:
-                    faults["missing"].append(name)
-                    continue
-                weight = tensors.get_slice(name)
-                if name in expected and weight.get_dtype() not in _READ:
-                    raise CheckpointError(
-                        f"{shard}: {name} is stored as {weight.get_dtype()} without a scale: its values are "
-                        "not known; give a checkpoint in bfloat16 or float32"
-                    )
-                if (shape := tuple(weight.get_shape())) != shapes[name]:
-                    wanted = f"{name} is {list(shape)}, config says {list(shapes[name])}"
-                    faults["misshapen"].append(wanted)
-                elif name in expected and not any(faults.values()):
+            for name in tensors.keys():  # noqa: SIM118
+                weight, _ = tensors.get_slice(name), missing.pop(name, None)
+                if (wanted := shapes.get(name)) is None:
+                    unexpected.append(name)
+                elif (shape := tuple(weight.get_shape())) != wanted:
+                    misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
+                elif name in expected:
+                    if weight.get_dtype() not in _READ:
+                        kind = f"{name} is stored as {weight.get_dtype()} without a scale"
+                        raise DsocrError(f"{shard}: {kind}; {QUANTISED_ADVICE}")
                     expected[name].copy_(tensors.get_tensor(name))
+    faults = {"missing": [*missing], "unexpected": unexpected, "misshapen": misshapen}
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
         for kind, names in faults.items()
         if names
     ]
     if problems:
-        raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
+        raise DsocrError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
     return model
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """Its tensors by name. Raises CheckpointError where it cannot be read."""
+    """Its tensors by name. Raises DsocrError where it cannot be read."""
     try:
         with safe_open(file, framework="pt") as tensors:
             yield tensors
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{file}: cannot be read as safetensors ({error})") from error
+        raise DsocrError(f"{file}: cannot be read as safetensors ({error})") from error
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
@@ -142,7 +124,7 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
     if device.type == "cuda":
         _require_gpu(Gpu.of(device), needed)
     elif needed > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
-        raise CheckpointError(
+        raise DsocrError(
             f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
         )
     # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
@@ -165,15 +147,13 @@ def empty_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
 
 
 def _require_gpu(gpu: Gpu, needed: int) -> None:
-    """Say what the GPU is. Raises CheckpointError where it cannot run anything, or the weights do not fit."""
-    if not gpu.has_kernels:
-        raise CheckpointError(gpu.lacks)
+    """Say what the GPU is. Raises DsocrError where it cannot run anything, or the weights do not fit."""
     takes = f"the weights take {needed / 1e9:,.1f} GB"
+    if not gpu.has_kernels:
+        raise DsocrError(gpu.lacks)
     if needed > gpu.free_bytes:
-        raise CheckpointError(
-            f"{takes} and {gpu.title}, has {gpu.free_bytes / 1e9:,.1f} of {gpu.total_bytes / 1e9:,.1f} GB "
-            "free: end what else runs there, or give --device cpu"
-        )
+        has = f"has {gpu.free_bytes / 1e9:,.1f} of {gpu.total_bytes / 1e9:,.1f} GB free"
+        raise DsocrError(f"{takes} and {gpu.title}, {has}: end what else runs there, or give --device cpu")
     log.info("%s; %s", gpu, takes)
     if gpu.lacks:
         log.warning("%s", gpu.lacks)
@@ -191,26 +171,23 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _shards(directory: Path) -> dict[str, Path]:
-    """The file of each weight name in a checkpoint directory. Raises CheckpointError."""
+def _shards(directory: Path) -> list[Path]:
+    """The files of a checkpoint directory's weights. Raises DsocrError."""
     index, single = directory / INDEX_NAME, directory / SINGLE_NAME
-    if not index.is_file() and single.is_file():
-        with _opened(single) as tensors:
-            return dict.fromkeys(tensors.keys(), single)
     if not index.is_file():
-        raise CheckpointError(
+        if single.is_file():
+            return [single]
+        raise DsocrError(
             f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
             "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
         )
     try:
         table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
-        names = {str(name): str(file) for name, file in table.items()}
-    except (InvalidFile, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
-    for file in sorted(set(names.values())):
-        # A shard is beside its index; anything else is refused.
-        if Path(file).name != file or "\0" in file or len(os.fsencode(file)) > _NAME_LIMIT:
-            raise CheckpointError(f"{index}: shard '{file[:60]}' is not a plain file name")
-        if not (directory / file).is_file():
-            raise CheckpointError(f"{directory / file}: shard named by {INDEX_NAME} is missing; download it")
-    return {name: directory / file for name, file in names.items()}
+        names = sorted({str(file) for file in table.values()})
+    except (InvalidFile, KeyError, TypeError, AttributeError) as error:
+        raise DsocrError(f"{index}: not a safetensors index ({error})") from error
+    present = {file.name for file in directory.iterdir() if file.is_file()}
+    for name in names:
+        if name not in present:
+            raise DsocrError(f"{index}: shard {name!r:.60} is no file beside it; download it")
+    return [directory / name for name in names]

@@ -20,8 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes, name_text
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.markup import Box, Form
 from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
@@ -170,7 +169,7 @@ def failure(backend: BackendName, source: str, image: Path | None, error: str) -
 def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
     """The line of a page; `key` is a name for all that decided it."""
     file, request = file_of(result.request), result.request
-    measured = [ms for stage in inside_prefill() if (ms := result.milliseconds(stage)) is not None]
+    measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
     return {
         "image": name_text(request.image.resolve()),
         "source": request.name,

@@ -154,12 +154,12 @@ class OcrRequest:
 
     @property
     def resolution(self) -> Preset:
-        """The preset with this request's tiles. Raises UnknownPresetError."""
+        """The preset with this request's tiles. Raises DsocrError."""
         return cut(preset_named(self.required.preset, self.family), self.max_tiles, self.tile_size)
 
     @property
     def family(self) -> ModelSpec:
-        """The row of its model. Raises UnknownModelError."""
+        """The row of its model. Raises DsocrError."""
         return family_named(self.model)
 
     @property

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from dsocr_core.base.formatting import plural, shortened
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.reading.records import VENDOR, VENDOR_TOKEN_CEILING
 from dsocr_core.runs.record import RunRecord
 
@@ -55,7 +54,7 @@ WHOLE = "whole page"
 
 def in_order(stages: Iterable[str]) -> list[str]:
     """Stages as they run; foreign names after them, the whole page last."""
-    before = (Stage.PREPROCESS, Stage.TOKENIZER, VISION, *inside_prefill(), Stage.PREFILL, Stage.DECODE)
+    before = (Stage.PREPROCESS, Stage.TOKENIZER, VISION, *INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
     order = {str(stage): place for place, stage in enumerate((*before, Stage.POSTPROCESS))}
     last = len(order)
     return sorted({*map(str, stages)}, key=lambda stage: (order.get(stage, last + (stage == WHOLE)), stage))

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.formatting import duration, plural, signed, significant
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import VISION, WHOLE, card_name, has_value, setting, setting_names, unlike
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
@@ -201,7 +200,7 @@ def _rows(history: History, works: Sequence[Workload], contended: bool) -> pd.Da
 def _evidence(rows: pd.DataFrame) -> list[str]:
     """Write runs and pages of each row, its interval, and whether the time only moved between stages."""
     lost = rows.set_index(["workload", "stage"])["lost_ms"].to_dict()
-    inner = {VISION, *inside_prefill()}
+    inner = {VISION, *INSIDE_PREFILL}
     words = []
     for row in rows.to_dict("records"):
         alone = row["runs_a"] == row["runs_b"] == 1

@@ -14,8 +14,7 @@ import pyarrow as pa
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
-from dsocr_core.models.family import all_stages, inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import Comparison, to_row
@@ -54,7 +53,7 @@ _NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
 _STEPS = ("token_texts", "top_ids", "top_logits")
 """Columns of the new tokens one by one."""
-_STAGES = {*all_stages()}
+_STAGES = {*Stage}
 """Stages of the models; those of other programs are in no result."""
 
 
@@ -193,7 +192,7 @@ def _file_row(size: tuple[int, int] | None, file: PageFile | None) -> dict[str, 
 
 def timing_rows(readings: pa.Table) -> list[Row]:
     """The rows of the table `timings` that readings make."""
-    inside = {*inside_prefill()}
+    inside = {*INSIDE_PREFILL}
     return [
         {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
         | {"inside_prefill": time["stage"] in inside}

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import MODELS, inside_prefill, spec_of
+from dsocr_core.models.family import MODELS, spec_of
+from dsocr_core.models.stages import INSIDE_PREFILL
 from dsocr_core.models.taps.table import DECODER, Tap
 
 
@@ -18,7 +19,7 @@ def taps_of(config: ModelConfig) -> tuple[Tap, ...]:
 
 _BLOCK = re.compile(r"(\w+\.(?:block|layer))(\d+)\.(.+)")
 _AFTER_BLOCKS = 10_000
-_STAGES = (*inside_prefill(), "decoder")
+_STAGES = (*INSIDE_PREFILL, "decoder")
 
 
 @functools.cache
@@ -68,7 +69,7 @@ def stage_of(name: str) -> str:
 
 def in_vision(name: str) -> bool:
     """Tell whether it is part of a pass through vision, of which a page has several."""
-    return stage_of(name) in inside_prefill()
+    return stage_of(name) in INSIDE_PREFILL
 
 
 def part_of(name: str) -> str:

@@ -28,7 +28,7 @@ from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.devices import device_name
 from dsocr_core.models.family import load_config, spec_of
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.taps.files import Recorder, fingerprints
+from dsocr_core.models.taps.files import Recorder, fingerprint
 from dsocr_core.models.taps.hooks import NewKeys, key_rows, tapped
 from dsocr_core.models.weights import published_parameters
 from dsocr_core.reading.records import CancelToken, OcrRequest
@@ -118,7 +118,7 @@ def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
 
 def weights_of_model(engine: Engine) -> dict[str, str]:
     """Fingerprints of the weights: whether both sides have the same ones is then no guess."""
-    return fingerprints(published_parameters(engine.checkpoint.model))
+    return {name: fingerprint(weight) for name, weight in published_parameters(engine.checkpoint.model)}
 
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, Temporary
-from dsocr_core.models.family import ModelSpec, all_stages, family_of, read_config
+from dsocr_core.models.family import ModelSpec, family_of, read_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import (
@@ -82,7 +82,7 @@ class VendorBackend:
         def progress(sent: protocol.Message) -> None:
             if isinstance(sent, protocol.Text):
                 observer.text(sent.delta)
-            elif isinstance(sent, protocol.StageProgress) and sent.stage in all_stages():
+            elif isinstance(sent, protocol.StageProgress) and sent.stage in [*Stage]:
                 if sent.milliseconds is None:
                     observer.stage_started(Stage(sent.stage))
                 else:
@@ -146,9 +146,8 @@ class VendorBackend:
                 f"its remote code is written for bfloat16 and cannot run in {self.dtype}, which dtype auto "
                 "is on a CPU; give --dtype bfloat16"
             )
-        elif there and self.attention not in (known := self.family.published.attentions):
-            words = f"has no attention '{self.attention}'; give --attention {known[0]}"
-            problem = f"the published decoder of {self.family.title} {words}"
+        elif there and self.attention not in (known := self.family.published_attentions):
+            problem = f"its decoder has no attention '{self.attention}'; give --attention {known[0]}"
         if problem is not None:
             raise VendorError(f"{self.checkpoint}: {problem}")
 
@@ -161,7 +160,7 @@ class VendorBackend:
     def _call(self, request: OcrRequest) -> dict[str, Any]:
         """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
         spec, preset, problem = self.family, request.resolution, None
-        others = [name for name in request.unpublished if name not in spec.published.arguments]
+        others = [name for name in request.unpublished if name not in spec.published_arguments]
         if request.model != spec.name or request.required.preset.lower() not in spec.presets:
             problem = (
                 f"the published {spec.title} ({self.checkpoint}) has no preset '{request.preset}' of "
@@ -176,7 +175,7 @@ class VendorBackend:
             problem = f"several images of one prompt are not cut into tiles; choose {whole}"
         if problem is not None:
             raise DsocrError(f"{request.name}: {problem}")
-        arguments: dict[str, Any] = {name: getattr(request, name) for name in spec.published.arguments}
+        arguments: dict[str, Any] = {name: getattr(request, name) for name in spec.published_arguments}
         arguments |= {"prompt": request.required.prompt, "image_size": preset.image_size}
         arguments |= {"save_results": not request.eval_mode}
         if not request.more:

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, TextStreamer
 
-from dsocr_core.models.family import MODELS, all_stages
+from dsocr_core.models.family import MODELS
+from dsocr_core.models.stages import Stage
 from dsocr_core.vendor.errors import StoppedByCaller
 from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
-_STAGE_MODULES = {(stage.name, stage.module) for spec in MODELS.values() for stage in spec.vision}
+_STAGE_MODULES = {item for spec in MODELS.values() for item in spec.vision.items()}
 """Stages and their attributes of the inner model, published names; a model lacks those of others."""
 
 
@@ -71,7 +72,7 @@ class StageTimes:
         self._send(stage, milliseconds)
 
     def rows(self) -> list[dict[str, Any]]:
-        return [self._rows[stage] for stage in all_stages() if stage in self._rows]
+        return [self._rows[stage] for stage in Stage if stage in self._rows]
 
 
 class Observation:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from dsocr_core.models.taps.files import Recorder, fingerprints
+from dsocr_core.models.taps.files import Recorder, fingerprint
 from dsocr_core.models.taps.hooks import tapped
 from dsocr_core.models.taps.table import At, Layout, Tap
 from dsocr_core.vendor.errors import StoppedByCaller
@@ -83,7 +83,7 @@ class TracedInfer:
         """Close the dump. Raises RuntimeError when `infer` never generated."""
         if not self._prompt:
             raise RuntimeError("infer returned without a call of generate")
-        weights = fingerprints(model.named_parameters())
+        weights = {name: fingerprint(weight) for name, weight in model.named_parameters()}
         self._recorder.close(
             prompt_ids=self._prompt, token_ids=self._tokens, weights=weights, absent=self._absent
         )

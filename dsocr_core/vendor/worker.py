@@ -105,7 +105,7 @@ class Worker:
         directory = self.importable(Path(request.checkpoint), request.code)
         row = self._row = family_of(*read_config(Path(directory)))
         version = tuple(int(each) for each in transformers.__version__.split(".")[:2])
-        if row.published.masks_encoder and version >= CAUSAL_FROM:
+        if row.masks_encoder and version >= CAUSAL_FROM:
             raise unsuited(row, "the encoder's mask is not applied: no feature of a view sees a later one")
         before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
@@ -177,7 +177,7 @@ class Worker:
 
     def _infer(self, request: protocol.Recognize | protocol.Trace) -> None:
         arguments = {**request.arguments, "output_path": str(self._directory / protocol.FILES)}
-        if self._row.published.arguments:
+        if self._row.published_arguments:
             arguments["max_length"] = self._model.config.max_position_embeddings
         if len(request.images) > 1:
             self._model.infer_multi(self._tokenizer, image_files=list(request.images), **arguments)
@@ -218,7 +218,7 @@ def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
     """Make the error of libraries under which the code is not the published model."""
     import transformers
 
-    way_out = f"give --vendor.interpreter an environment with transformers {row.published.transformers}"
+    way_out = f"give --vendor.interpreter an environment with transformers {row.published_transformers}"
     return VendorFailed(f"{problem} (transformers {transformers.__version__}); {way_out}")
 
 

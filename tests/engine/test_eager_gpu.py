@@ -52,7 +52,7 @@ def test_bf16_is_the_same_every_time_and_timed_on_the_device(
 ) -> None:
     result = recognize("cuda", torch.bfloat16, attention)
     assert result.token_ids == recognize("cuda", torch.bfloat16, attention).token_ids
-    assert [timing.stage for timing in result.timings] == list(FIRST.stages)
+    assert [timing.stage for timing in result.timings] == [stage for stage in Stage if stage != Stage.ENCODER]
     inside = sum(result.milliseconds(stage) or 0 for stage in FIRST.computed[:-2])
     assert 0 < inside <= (result.milliseconds(Stage.PREFILL) or 0)
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.blocks import sam
 from dsocr_core.models.blocks.attention import (
-    AttentionUnavailableError,
     attention_core,
     eager_core,
     flash_core,
@@ -71,9 +71,9 @@ def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -
 
 
 def test_flash_attention_without_the_package_says_what_to_install() -> None:
-    with pytest.raises(AttentionUnavailableError, match=r"requirements-gpu\.txt|CUDA device"):
+    with pytest.raises(DsocrError, match=r"requirements-gpu\.txt|CUDA device"):
         attention_core("flash_attention_2", CPU, torch.float32)
-    with pytest.raises(AttentionUnavailableError, match="sdpa, eager, flash_attention_2"):
+    with pytest.raises(DsocrError, match="sdpa, eager, flash_attention_2"):
         attention_core("xformers", CPU, torch.float32)
 
 

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from analytic_model.hardware import HARDWARE, Hardware
-from dsocr_core.models.family import stage_colours
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import COLOURS, Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.kernels import by_kernel, profile_of, profile_rows
 from pages.widgets.timing import charts
@@ -153,7 +152,7 @@ def test_vision_is_taken_out_of_the_prefill_that_it_lies_in() -> None:
         "whole page, median": 139,
     }  # fmt: skip
     colours = {trace.name: trace.marker.color for trace in drawn.data}
-    assert colours["decode"] == stage_colours()["decode"]
+    assert colours["decode"] == COLOURS["decode"]
 
 
 def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() -> None:

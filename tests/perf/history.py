@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from dsocr_core.base.system import memory_of
-from dsocr_core.models.family import FIRST, all_stages, inside_prefill
+from dsocr_core.models.family import FIRST
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
@@ -44,7 +45,7 @@ TARGETS = {
 behind them the p95 in milliseconds."""
 REPEATS = 20
 
-_STAGES = [stage.value for stage in all_stages()]
+_STAGES = [stage.value for stage in Stage]
 _TYPICAL_MS = np.array([30.0, 1.0, 60.0, 50.0, 35.0, 2.0, 1.0, 180.0, 2400.0, 4.0])
 
 
@@ -138,7 +139,7 @@ def _flops(random: np.random.Generator, images: pa.Table) -> pa.Table:
 def _timings(random: np.random.Generator, pages: int, backend: str, number: int) -> pa.Table:
     slower = (4.0 if backend == "vendor" else 1.0) * (0.8 if number % 400 > 200 else 1.0)
     times = _TYPICAL_MS[None] * slower * random.lognormal(0, 0.2, (pages, len(_STAGES)))  # (P, S)
-    inside = [stage in inside_prefill() for stage in all_stages()]
+    inside = [stage in INSIDE_PREFILL for stage in Stage]
     count = pages * len(_STAGES)
     return pa.table(
         {

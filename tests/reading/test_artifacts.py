@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import FIRST
+from dsocr_core.models.stages import Stage
 from dsocr_core.reading import artifacts
 from dsocr_core.reading.artifacts import Export, failure, page_key, prediction, write_page
 from tests.support.results import make_result, of_pages
@@ -56,7 +56,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {name: info[name] for name in info if name not in ("boxes", "timings_ms")} == expected
     assert info["timings_ms"]["prefill"] == 50.0
-    assert set(info["timings_ms"]) == {stage.value for stage in FIRST.stages}
+    assert set(info["timings_ms"]) == {stage.value for stage in Stage} - {"encoder"}
     assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
     assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
     assert (line["image"], line["text_raw"], line["text_clean"]) == (str(image.resolve()), TEXT, clean)

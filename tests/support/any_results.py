@@ -12,7 +12,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrResult, TopTwo
 
@@ -62,7 +61,7 @@ def _made(kind: Any, draw: random.Random) -> Any:
     if origin is dict:
         return {_made(str, draw): _made(str, draw) for _ in range(draw.randrange(4))}
     if kind is Stage:
-        return draw.choice([*all_stages()])
+        return draw.choice([*Stage])
     if is_dataclass(kind):
         return kind(**{name: _made(hint, draw) for name, hint in _hints(kind).items()})  # type: ignore[operator]
     makers = {

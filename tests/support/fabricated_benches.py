@@ -15,8 +15,7 @@ import pytest
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.measure import processes
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import record, timing
@@ -24,7 +23,7 @@ from tests.support.made_up_runs import record, timing
 BASE_MS: Mapping[str, float] = {
     Stage.PREPROCESS: 2.0, Stage.SAM: 60.0, Stage.CLIP: 3.0, Stage.PREFILL: 100.0, Stage.DECODE: 400.0,
 }  # fmt: skip
-_NESTED = {stage.value for stage in inside_prefill()}
+_NESTED = {stage.value for stage in INSIDE_PREFILL}
 
 
 def made_clone(folder: Path) -> Path:

@@ -63,7 +63,7 @@ class Variant:
 
     def stages(self) -> dict[Stage, Callable[[], None]]:
         """PREFILL is the language model alone."""
-        names = [stage.name for stage in self.model.family.vision]
+        names = [*self.model.family.vision]
         vision = {name: partial(self.see, number) for number, name in enumerate(names)}
         return {**vision, Stage.VISION_FUSION: self.fuse, Stage.PREFILL: self.prefill}
 
@@ -127,7 +127,7 @@ class EagerVariant(Variant):
         # A class token stands before the features; no vision token is made of it.
         patches = [x[:, x.shape[1] - last.shape[1] :] for x, last in zip(behind, tokens, strict=True)]
         of_vision = ([x.flatten(2).transpose(1, 2) for x in sam], patches, tokens)
-        names = [stage.name for stage in self.model.family.vision]
+        names = [*self.model.family.vision]
         rows = [torch.cat([x.flatten(0, 1) for x in each]) for each in of_vision]
         return {**dict(zip(names, rows, strict=True)), **self.outputs}
 
@@ -169,7 +169,7 @@ class FastVariant(Variant):
         )
 
     def joined(self) -> dict[Stage, Tensor]:
-        names = [stage.name for stage in self.model.family.vision]
+        names = [*self.model.family.vision]
         tokens = torch.cat([x.flatten(0, 1) for x in self._pass.tokens])
         rows = (self._pass.features, self._pass.patches, tokens)
         return {**dict(zip(names, rows, strict=True)), **self.outputs}

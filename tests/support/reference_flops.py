@@ -50,9 +50,9 @@ class ReferenceMeter:
         )
         total: dict[Stage, Flops] = {stage: Counter() for stage in self._family.computed}
         total[Stage.PREFILL] = modules["Global"]
-        for stage in self._family.vision:
-            total[stage.name] = _of(modules, stage.module)
-            total[Stage.PREFILL].subtract(total[stage.name])
+        for stage, module in self._family.vision.items():
+            total[stage] = _of(modules, module)
+            total[Stage.PREFILL].subtract(total[stage])
         for _ in range(workload.decode_steps):
             result, modules = self._count(
                 input_ids=ids[:, :1], past_key_values=result.past_key_values, use_cache=True

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 
@@ -76,7 +75,7 @@ def write(
             [
                 {
                     "page": page, "backend": backend, "stage": stage, "milliseconds": spent, "calls": 1,
-                    "inside_prefill": stage in inside_prefill(), "aggregate": "page",
+                    "inside_prefill": stage in INSIDE_PREFILL, "aggregate": "page",
                 }
                 for (page, backend, stage), spent in times.items()
             ],

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dsocr_core.models.taps.files import Dump, DumpError, Recorder, fingerprint
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.taps.files import Dump, Recorder, fingerprint
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 from dsocr_core.reading.trace_records import TraceSummary, block_errors
 from dsocr_core.trace.compare import compare_tensors
@@ -134,7 +135,7 @@ def test_without_known_weights_one_channel_points_at_a_weight_and_growth_at_a_ma
 )
 def test_a_directory_that_is_no_dump_is_refused_with_its_file_named(tmp_path: Path, index: str) -> None:
     (tmp_path / "trace.json").write_text(index)
-    with pytest.raises(DumpError, match=str(tmp_path)):
+    with pytest.raises(DsocrError, match=str(tmp_path)):
         Dump(tmp_path)
 
 

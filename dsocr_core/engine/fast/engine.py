@@ -90,7 +90,7 @@ class FastEngine(Engine):
             raise Cancelled
         vision = self._vision.start(views)
         for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
-            with timer.stage(stage.name, len(views)):
+            with timer.stage(stage, len(views)):
                 run()
         return vision.tokens
 

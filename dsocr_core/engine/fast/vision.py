@@ -284,7 +284,7 @@ class VisionTowers:
         self.device, self.dtype = model.device, model.dtype
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops)
-        behind = getattr(model, model.family.vision[1].name)
+        behind = getattr(model, [*model.family.vision][1])
         self._behind, self._projector = TOWERS[type(behind)](behind, ops), model.projector.layers
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:

@@ -21,10 +21,6 @@ AttentionCore = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q, k, v), each (B, h, N or P, D), queries being the last N positions -> (B, h, N, D)"""
 
 
-class AttentionUnavailableError(DsocrError):
-    """This machine does not have the requested attention; says what to install."""
-
-
 def sdpa_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """torch's fused attention. Causal; one new token attends to every position."""
     # Prefill starts at position 0, so a square causal mask is right whenever N > 1.
@@ -60,17 +56,15 @@ _CORES: dict[str, AttentionCore] = {"sdpa": sdpa_core, "eager": eager_core, "fla
 
 
 def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> AttentionCore:
-    """The core of that name. Raises AttentionUnavailableError that says what to install."""
+    """The core of that name. Raises DsocrError that says what to install."""
     if name not in _CORES:
-        raise AttentionUnavailableError(f"unknown attention '{name}': choose one of {', '.join(_CORES)}")
-    lacks = ""
+        raise DsocrError(f"unknown attention '{name}': choose one of {', '.join(_CORES)}")
+    if name == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
+        where = f"{device} in {str(dtype).removeprefix('torch.')}"
+        raise DsocrError(f"{name} needs a CUDA device and bfloat16, not {where}: give --attention sdpa")
     if name == "flash_attention_2" and find_spec("flash_attn") is None:
-        lacks = "needs the flash-attn package: pip install --no-build-isolation -r requirements-gpu.txt, or"
-    elif name == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
-        type_ = str(dtype).removeprefix("torch.")
-        lacks = f"runs on a CUDA device in bfloat16, not on {device} in {type_}:"
-    if lacks:
-        raise AttentionUnavailableError(f"attention '{name}' {lacks} use --attention sdpa")
+        install = "pip install --no-build-isolation -r requirements-gpu.txt"
+        raise DsocrError(f"{name} needs the package flash-attn: {install}, or give --attention sdpa")
     return _CORES[name]
 
 

@@ -25,8 +25,8 @@ class Qwen2Encoder(nn.Module):
         self.norm = RmsNorm(config.width, config.rms_norm_eps)
         self.query_768 = nn.Embedding(config.queries[0], config.width)
         self.query_1024 = nn.Embedding(config.queries[1], config.width)
-        self.causal = self.interpolates = False
-        """Faults of other engines, to reproduce: features see no later ones; queries of any number."""
+        self.causal = False
+        """A fault of other engines, to reproduce: features see no later ones."""
 
     def forward(self, features: Tensor) -> Tensor:
         x = features.flatten(2).transpose(1, 2)  # (B, T, C)
@@ -40,15 +40,10 @@ class Qwen2Encoder(nn.Module):
 
     def queries_for(self, count: int) -> Tensor:
         """The queries of a view of so many features, (T, C). Raises ValueError for a view of another size."""
-        known = (self.query_768, self.query_1024)
-        queries = next((q for q in known if q.num_embeddings == count), None)
-        if queries is None and self.interpolates:
-            nearest = next((q for q in known if q.num_embeddings > count), self.query_1024)
-            line = nearest.weight.t()[None]  # (1, C, T')
-            return F.interpolate(line, count, mode="linear")[0].t()
-        if queries is None:
-            raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
-        return queries.weight
+        for queries in (self.query_768, self.query_1024):
+            if queries.num_embeddings == count:
+                return queries.weight
+        raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
 
     def turn(self, positions: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (N, D) float32, of frequencies rounded to the weights' dtype, as published."""

@@ -54,7 +54,7 @@ class TokenStep:
         self._cache, self._table = cache, decoder.embed_tokens.weight
         width, layers = self._table.shape[1], cast("Iterable[DecoderLayer]", decoder.layers)
         self._attend = _Attention(next(iter(layers)).self_attn, cache, rotary, core)
-        self._layers = [_Layer(layer, self._attend) for layer in layers]
+        self._layers = [_layer(layer, self._attend) for layer in layers]
         self._norm, self._head = _norm(decoder.norm), product_with(decoder.lm_head.weight)
         self._x, self._normed = torch.empty(1, width), torch.empty(1, width)
         self._logits = torch.empty(1, self._table.shape[0])
@@ -65,35 +65,32 @@ class TokenStep:
         x.copy_(self._table[token])
         self._attend.begin()
         for layer in self._layers:
-            layer.forward(x)
+            layer(x)
         self._cache.advance(1)
         self._norm(x, self._normed)
         self._head(self._normed, self._logits)
         return self._logits[0]
 
 
-class _Layer:
+def _layer(layer: DecoderLayer, attend: _Attention) -> Callable[[Tensor], None]:
     """A decoder layer, in place. (1, C)"""
+    attention, mlp, number = layer.self_attn, layer.mlp, layer.self_attn.layer
+    before, after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
+    projections = attention.q_proj, attention.k_proj, attention.v_proj
+    qkv = tuple(product_with(projection.weight) for projection in projections)
+    out = product_with(attention.o_proj.weight)
+    feed = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(cast("SwiGlu", mlp))
+    normed, added = (torch.empty(1, layer.input_layernorm.weight.shape[0]) for _ in range(2))
 
-    def __init__(self, layer: DecoderLayer, attend: _Attention) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        width = layer.input_layernorm.weight.shape[0]
-        self._number, self._attend = attention.layer, attend
-        self._before, self._after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
-        projections = attention.q_proj, attention.k_proj, attention.v_proj
-        self._qkv = tuple(product_with(projection.weight) for projection in projections)
-        self._out = product_with(attention.o_proj.weight)
-        self._mlp = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(cast("SwiGlu", mlp))
-        self._normed, self._added = torch.empty(1, width), torch.empty(1, width)
+    def forward(x: Tensor) -> None:
+        before(x, normed)
+        out(attend.forward(number, normed, qkv), added)
+        x.add_(added)
+        after(x, normed)
+        feed(normed, added)
+        x.add_(added)
 
-    def forward(self, x: Tensor) -> None:
-        normed, added = self._normed, self._added
-        self._before(x, normed)
-        self._out(self._attend.forward(self._number, normed, self._qkv), added)
-        x.add_(added)
-        self._after(x, normed)
-        self._mlp(normed, added)
-        x.add_(added)
+    return forward
 
 
 class _Attention:

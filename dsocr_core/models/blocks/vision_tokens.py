@@ -1,7 +1,6 @@
-"""Features -> the vision tokens that replace the image's positions: one linear layer, then fusion of views.
+"""Features -> the vision tokens that replace the image's positions: one linear layer, then rows of a page.
 
-Letters: T views or tiles, G feature map side, q tokens along a tile's side, Q along the global view's side,
-C width.
+Letters: T views or tiles, G feature map side, q tokens along a tile's side, C width.
 """
 
 import torch
@@ -29,36 +28,12 @@ class ClipProjector(Projector):
         return super().forward(features, sam)
 
 
-def fuse_views(
-    tiles: Tensor | None,
-    grid: tuple[int, int],
-    global_view: Tensor,
-    newline: Tensor | None,
-    separator: Tensor,
-) -> Tensor:
-    """Local rows, then global rows, then the separator, (tokens, C); each row ends with the newline token.
-
-    `tiles` is (T, q*q, C) for a `grid` of (columns, rows); `global_view` is (1, Q*Q, C); `newline` and
-    `separator` are (C,). Without a newline the tiles stand one after another.
+def rows_of(tiles: Tensor, grid: tuple[int, int], newline: Tensor) -> Tensor:
+    """Tiles (T, q*q, C), cut row by row for a `grid` of (columns, rows), as the rows of one map, each with
+    the newline (C,) at its end: (rows*q * (columns*q + 1), C)
     """
-    if newline is None:
-        local = [] if tiles is None else [tiles.flatten(0, 1)]
-        return torch.cat([*local, global_view[0], separator[None]])
-    parts = [] if tiles is None else [_rows(_stitch(tiles, grid), newline)]
-    side = int(global_view.shape[1] ** 0.5)
-    parts.append(_rows(global_view.view(side, side, -1), newline))
-    return torch.cat([*parts, separator[None]])
-
-
-def _stitch(tiles: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Tiles, cut row by row, laid out as one map: (T, q*q, C) -> (rows*q, columns*q, C)"""
     columns, rows = grid
     q = int(tiles.shape[1] ** 0.5)
     x = tiles.view(rows, columns, q, q, -1).transpose(1, 2)  # (rows, q, columns, q, C)
-    return x.reshape(rows * q, columns * q, -1)
-
-
-def _rows(grid: Tensor, newline: Tensor) -> Tensor:
-    """(H, W, C) -> (H * (W + 1), C), the newline at each row's end."""
-    ends = newline.expand(grid.shape[0], 1, -1).to(grid.dtype)
-    return torch.cat([grid, ends], dim=1).flatten(0, 1)
+    x = x.reshape(rows * q, columns * q, -1)
+    return torch.cat([x, newline.expand(rows * q, 1, -1).to(x.dtype)], dim=1).flatten(0, 1)

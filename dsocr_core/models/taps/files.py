@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,11 @@ from dsocr_core.models.taps.table import Layout
 
 FORMAT = "dsocr-trace-1"
 INDEX = "trace.json"
-BUFFER_BYTES = 64 * 1024 * 1024
-"""In memory before a file is written."""
-MAX_INDEX_BYTES = 64 * 1024 * 1024
+BUFFER_BYTES = MAX_INDEX_BYTES = 64 * 1024 * 1024
+"""In memory before a file is written, and of an index that is read."""
 _PERIOD = 65_521
 """Elements are weighted by their place, counted from 1 anew after this prime."""
 _CHUNK, _MASK = 2**24, (1 << 64) - 1
-
-
-class DumpError(DsocrError):
-    """A directory that is no dump of tensors; names the file and the cause."""
 
 
 class Recorder:
@@ -117,7 +112,7 @@ class Recorder:
 
 
 class Dump:
-    """The tensors of a directory, mapped and not read until they are used. Raises DumpError.
+    """The tensors of a directory, mapped and not read until they are used. Raises DsocrError.
 
     Without an index, as other engines may leave it, each file in the order of its name is a call.
     """
@@ -125,16 +120,14 @@ class Dump:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.about: dict[str, Any] = {}
-        self._open: tuple[int, dict[str, Any]] = (-1, {})
-        """The files of the call that was read last: to open one is to read the names of all its tensors."""
-        self._calls: list[dict[str, str]] = []
-        """File of each key of a call."""
+        self._calls: list[dict[str, Any]] = []
+        """The mapped file of each key of a call."""
         for files, order in self._listed():
-            file_of = {key: file for file in files for key in self._keys(file)}
+            file_of = {key: file for file in map(self._mapped, files) for key in file.keys()}  # noqa: SIM118
             ordered = [key for key in order if key in file_of] or list(file_of)
             self._calls.append({key: file_of[key] for key in ordered})
         if not self._calls:
-            raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
+            raise DsocrError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
 
     @property
     def calls(self) -> int:
@@ -146,13 +139,8 @@ class Dump:
 
     def tensor(self, call: int, key: str) -> Tensor:
         """Mapped from its file. Raises KeyError when there is none."""
-        file = self._calls[call][key]
-        if self._open[0] != call:
-            self._open = call, {}
-        opened = self._open[1]
-        if file not in opened:
-            opened[file] = safe_open(self.directory / file, framework="pt")
-        return opened[file].get_tensor(key)
+        tensor: Tensor = self._calls[call][key].get_tensor(key)
+        return tensor
 
     def _listed(self) -> list[tuple[list[str], list[str]]]:
         """Files and order of names of every call."""
@@ -163,22 +151,16 @@ class Dump:
             self.about = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
             calls = [(list(call["files"]), list(call.get("names", ()))) for call in self.about.pop("calls")]
         except (InvalidFile, KeyError, TypeError, AttributeError) as error:
-            raise DumpError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
+            raise DsocrError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
         if any(Path(file).name != file for files, _ in calls for file in files):
-            raise DumpError(f"{index}: names a file outside its directory")
+            raise DsocrError(f"{index}: names a file outside its directory")
         return calls
 
-    def _keys(self, file: str) -> list[str]:
+    def _mapped(self, file: str) -> Any:
         try:
-            with safe_open(self.directory / file, framework="pt") as tensors:
-                return list(tensors.keys())
+            return safe_open(self.directory / file, framework="pt")
         except (OSError, SafetensorError) as error:
-            raise DumpError(f"{self.directory / file}: cannot be read as safetensors ({error})") from error
-
-
-def fingerprints(parameters: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """A fingerprint of every weight by its name."""
-    return {name: fingerprint(tensor) for name, tensor in parameters}
+            raise DsocrError(f"{self.directory / file}: cannot be read as safetensors ({error})") from error
 
 
 def fingerprint(tensor: Tensor) -> str:

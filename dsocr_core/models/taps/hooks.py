@@ -34,38 +34,30 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
 
 
 def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None:
-    if tap.at == "mixture" and isinstance(module, MixtureOfExperts):
-        module.observers.append(observer := MixtureTap(tap.name, recorder))
-        hooks.callback(module.observers.remove, observer)
-        return
-    handles = []
-    if tap.at == "input":
-        handles.append(
-            module.register_forward_pre_hook(lambda _, inputs: recorder.take(tap.name, inputs[0], tap.layout))
-        )
-    elif tap.at == "output":
-
-        def after(_module: Any, _inputs: Any, output: Any) -> None:
-            recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
-
-        handles.append(module.register_forward_hook(after))
-    elif tap.at == "keys":
-        handles.append(module.register_forward_hook(_keys_hook(tap, recorder)))
-    elif tap.at == "mixture":  # as published: a `gate` -> (ids, weights, ...) and a list of `experts`
-        mixture = MixtureTap(tap.name, recorder)
-        handles.append(
-            module.gate.register_forward_hook(lambda _, inputs, out: mixture.routed(inputs[0], *out[:2]))
-        )
-        for number, expert in enumerate(module.experts):
-            handles.append(
-                expert.register_forward_hook(
-                    lambda _, inputs, output, number=number: mixture.ran(number, inputs[0], output)
-                )
-            )
-        handles.append(module.register_forward_hook(lambda *_: mixture.ended()))
     # Inside a published attention nothing calls a hook for its queries.
-    for handle in handles:
-        hooks.callback(handle.remove)
+    def after(of: Any, call: Callable[..., None]) -> None:
+        hooks.callback(of.register_forward_hook(call).remove)
+
+    def take(value: Any) -> None:
+        recorder.take(tap.name, value[0] if isinstance(value, tuple) else value, tap.layout)
+
+    if tap.at == "input":
+        hooks.callback(module.register_forward_pre_hook(lambda _, inputs: take(inputs)).remove)
+    elif tap.at == "output":
+        after(module, lambda _, __, output: take(output))
+    elif tap.at == "keys":
+        after(module, _keys_hook(tap, recorder))
+    elif tap.at == "mixture":
+        mixture = MixtureTap(tap.name, recorder)
+        if isinstance(module, MixtureOfExperts):
+            module.observers.append(mixture)
+            hooks.callback(module.observers.remove, mixture)
+            return
+        # As published: a `gate` -> (ids, weights, ...) and a list of `experts`.
+        after(module.gate, lambda _, inputs, out: mixture.routed(inputs[0], *out[:2]))
+        for number, expert in enumerate(module.experts):
+            after(expert, lambda _, inputs, out, number=number: mixture.ran(number, inputs[0], out))
+        after(module, lambda *_: mixture.ended())
 
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
@@ -114,7 +106,7 @@ class MixtureTap:
     def __init__(self, name: str, recorder: Recorder) -> None:
         self._name, self._recorder = name, recorder
         self._ids = self._tokens = torch.empty(0)
-        self._runs: list[tuple[int, Tensor, Tensor]] = []
+        self._runs: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> None:
         """Tokens (..., C), the ids of their experts and their weights, (T, k) each."""
@@ -130,15 +122,14 @@ class MixtureTap:
     def ran(self, expert: int, x: Tensor, output: Tensor) -> None:
         """One expert on its tokens: (n, C) in and out."""
         if self._name.endswith("experts"):
-            self._runs.append((expert, row_marks(x), output.detach()))
+            marks = row_marks(x)
+            self._runs.append((torch.full_like(marks, expert), marks, output.detach()))
 
     def ended(self) -> None:
         """All experts have run: each token's outputs, (T*k, C), by rising expert id."""
         if not self._runs:
             return
-        outputs = torch.cat([output for _, _, output in self._runs])
-        experts = torch.cat([torch.full_like(marks, expert) for expert, marks, _ in self._runs])
-        marks = torch.cat([marks for _, marks, _ in self._runs])
+        experts, marks, outputs = (torch.cat(part) for part in zip(*self._runs, strict=True))
         self._runs.clear()
         slots = self._ids.flatten()  # (T*k,) the expert of each
         of_token = self._tokens.repeat_interleave(self._ids.shape[-1])

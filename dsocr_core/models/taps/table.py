@@ -44,10 +44,6 @@ class Tap:
             return self.weights
         return (f"{self.module}.",) if self.at == "output" else ()
 
-    def of_block(self, number: int) -> Tap:
-        """The tap of one block."""
-        return replace(self, name=self.name.format(number), module=self.module.format(number))
-
 
 @dataclass(frozen=True)
 class StageTaps:
@@ -66,7 +62,7 @@ class StageTaps:
         for number in range(sizes.layers if self.block else 0):
             for tap in self.block:
                 if tap.only is None or (tap.only == "dense") == sizes.is_dense(number):
-                    yield tap.of_block(number)
+                    yield replace(tap, name=tap.name.format(number), module=tap.module.format(number))
         yield from self.last
 
 

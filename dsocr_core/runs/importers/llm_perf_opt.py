@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.stages import INSIDE_PREFILL
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers.imported import (
     FILE_TIME_NOTE,
@@ -63,7 +63,7 @@ _COMMON = ("env.json", "config.yaml", "inputs.yaml")
 """Files that others than runs have, as `cmd.txt`; any of the rest in the first of its folders makes a run."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
-_INSIDE = frozenset(stage.value for stage in inside_prefill()) | {"vision"}
+_INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL) | {"vision"}
 """`vision` is their name for sam, clip and projector together."""
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")

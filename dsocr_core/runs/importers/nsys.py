@@ -23,7 +23,7 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
-from dsocr_core.models.family import all_stages
+from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
 from dsocr_core.runs.importers.stages import (
     NAME_LIMIT,
@@ -168,7 +168,7 @@ def _stages(table: Table) -> tuple[list[Row], str]:
     others = [paired(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
     named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not rows:
-        return [], f"no range of it is a stage ({', '.join(all_stages())}): {named}"
+        return [], f"no range of it is a stage ({', '.join(Stage)}): {named}"
     return rows, f"Ranges that are no stage of this project: {named}." if others else ""
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.runs.importers.imported import Row
 
@@ -23,7 +22,7 @@ _OPEN_AT_ONCE = 64
 def stage_of_range(name_range: str) -> Stage | None:
     """The stage of an NVTX range `name`, `name@domain` or `domain:name`; None for any other."""
     name = name_range.partition("@")[0].rpartition(":")[2].strip().lower()
-    return next((stage for stage in all_stages() if stage.value == name), None)
+    return next((stage for stage in Stage if stage.value == name), None)
 
 
 def kernel_rows(kernels: pd.DataFrame, stage: str | None = None) -> list[Row]:

@@ -1,6 +1,6 @@
 """A reading of ours with some things set otherwise: by the request, the number type, or in the model.
 
-Weights stay the same. Facts with their sources: docs/why.md. Hypotheses of a model are in its spec.
+Weights stay the same. Facts with their sources: docs/why.md. Hypotheses are listed in `models.hypotheses`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dsocr_core.engine.checkpoint import Checkpoint
-from dsocr_core.models.spec import Hypothesis
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.reading.records import OcrRequest
 
 
@@ -24,16 +24,15 @@ class Altered:
     rotary: str = ""
     """Number type to which the rotary frequencies are rounded; empty: as published."""
     causal_encoder: bool = False
-    interpolated_queries: bool = False
 
     def checkpoint(self, published: Checkpoint) -> Checkpoint:
         """The checkpoint with its model changed; weights are shared."""
         model = copy(published.model)
         if self.full_attention:
             model.config = replace(model.config, decoder=replace(model.config.decoder, window=None))
-        if self.causal_encoder or self.interpolated_queries:
+        if self.causal_encoder:
             encoder = copy(model.get_submodule("encoder"))
-            vars(encoder).update(causal=self.causal_encoder, interpolates=self.interpolated_queries)
+            vars(encoder).update(causal=True)
             model._modules = {**model._modules, "encoder": encoder}
         return replace(published, config=model.config, model=model)
 

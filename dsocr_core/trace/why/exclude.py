@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import ExifTags, Image
 
-from dsocr_core.models.spec import Hypothesis
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.page.tiling import page_grid
 from dsocr_core.reading.ngram_rule import forbidden_steps, same_choices

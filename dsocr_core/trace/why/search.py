@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dsocr_core.models.spec import Hypothesis, ngram_hypothesis
+from dsocr_core.models.hypotheses import Hypothesis, hypotheses_of, ngram_hypothesis
 from dsocr_core.reading.ngram_rule import same_choices
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.trace.why.attempt import Attempt
@@ -216,5 +216,5 @@ def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> Chosen:
             name, change = f"dtype-{inputs.dtype}", {"dtype": inputs.dtype}
             recorded.append(Hypothesis(name, inputs.dtype, "dtype", change))
     known = [dict(each.change) for each in recorded]
-    own = sorted(request.family.hypotheses, key=lambda each: each.name not in first)
+    own = sorted(hypotheses_of(request.model), key=lambda each: each.name not in first)
     return (*recorded, *(each for each in own if dict(each.change) not in known))

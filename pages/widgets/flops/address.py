@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from analytic_model.hardware import HARDWARE
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import computed_stages
+from dsocr_core.models.stages import COMPUTED
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 WHAT_IF = "What if"
@@ -21,7 +21,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "reading": Parameter(TIME, (TIME, FLOPS)),
     "run": Parameter("", widget=False),
     "backend": Parameter("", widget=False),
-    "stage": Parameter("", ("", *(stage.value for stage in computed_stages())), widget=False),
+    "stage": Parameter("", ("", *(stage.value for stage in COMPUTED)), widget=False),
     # what if
     "model": Parameter("Published", ("Published", "Embedded")),
     "width": Parameter(1654, (), 0, MOST_VALUE),

@@ -9,8 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import amount, percent, plural, significant
-from dsocr_core.models.family import computed_stages
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import COMPUTED, Stage
 from dsocr_core.runs.flop_gaps import NOT_COUNTED, exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value, short
@@ -120,7 +119,7 @@ def _asked(history: History) -> _AllRuns:
         why = firsts.loc[[side not in bounded for side in names], "no_bound"].value_counts()
         notes[f"{without:,} without a lower bound"] = f"No bound: {_counted(why)}."
     there_are = list(dict.fromkeys(rows["stage"]))
-    order = [stage.value for stage in computed_stages() if stage.value in there_are]
+    order = [stage.value for stage in COMPUTED if stage.value in there_are]
     order += [stage for stage in there_are if stage not in order]
     cells = {(row["stage"], row["run_id"], row["backend"]): row for row in rows.to_dict("records")}
     return _AllRuns(rows, sql, names, bounded, exact_sentence(rows), notes, order, cells)

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import NOT_RECORDED, plural
-from dsocr_core.models.family import all_stages
+from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import input_lines
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Divergence, InputLine
 from dsocr_core.reading.records import SIDES, OcrResult
@@ -246,10 +246,9 @@ def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
 def stage_times(results: Results) -> pd.DataFrame:
     """A row a measured stage in the order of running, a column a side in ms, and B over A of two."""
     found = {
-        side_letter(side): [result.milliseconds(stage) for stage in all_stages()]
-        for side, result in results.items()
+        side_letter(side): [result.milliseconds(stage) for stage in Stage] for side, result in results.items()
     }
-    times = pd.DataFrame({"stage": [stage.value for stage in all_stages()], **found})
+    times = pd.DataFrame({"stage": [stage.value for stage in Stage], **found})
     times = times.dropna(subset=[*found], how="all").reset_index(drop=True)
     if {"A", "B"} <= {*found}:
         times["ratio"] = times["B"].astype(float) / times["A"].astype(float)

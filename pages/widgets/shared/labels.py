@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
-from dsocr_core.models.family import inside_prefill, stage_colours
+from dsocr_core.models.stages import COLOURS, INSIDE_PREFILL
 from dsocr_core.reading.parity_records import VERDICT_WORDS, Verdict
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, Side
 from dsocr_core.runs.labels import VISION, short
@@ -45,12 +45,12 @@ def mark(text: str, most: int = 60) -> str:
 
 
 def colour(stage: str) -> str:
-    return "#3F8FC4" if stage == VISION else stage_colours().get(stage, NEUTRAL)
+    return "#3F8FC4" if stage == VISION else COLOURS.get(stage, NEUTRAL)
 
 
 def stage_name(stage: str) -> str:
     """A stage's name with the one that it lies in."""
-    return f"prefill › {stage}" if stage in (VISION, *inside_prefill()) else short(stage, 40)
+    return f"prefill › {stage}" if stage in (VISION, *INSIDE_PREFILL) else short(stage, 40)
 
 
 # --- verdicts -------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
@@ -113,7 +112,7 @@ class SideWatch(Observer):
         spent, running, now = self._spent_ms, self._open, time.monotonic()
         return [
             (stage, spent.get(stage, 0.0) + 1000 * (now - running.get(stage, now)), stage in running)
-            for stage in all_stages() if stage in spent or stage in running
+            for stage in Stage if stage in spent or stage in running
         ]  # fmt: skip
 
     def tail(self) -> str:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from analytic_model.hardware import Hardware
 from dsocr_core.base.formatting import amount, duration, plural, significant, speed_ratio
-from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
+from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.kernels import kernel_names
 from dsocr_core.runs.labels import VISION, has_value, in_order
 from pages.widgets.shared import plots
@@ -113,9 +112,9 @@ def stacks(
     """
     times = summary.assign(value=summary["median"].fillna(summary["mean"]))
     table = times.pivot_table(index="run_id", columns="stage", values="value").reindex(list(runs))
-    if VISION in table and set(table) & set(inside_prefill()):
+    if VISION in table and set(table) & set(INSIDE_PREFILL):
         table = table.drop(columns=VISION)  # its parts say more
-    inner = [stage for stage in table if stage in (VISION, *inside_prefill())]
+    inner = [stage for stage in table if stage in (VISION, *INSIDE_PREFILL)]
     if Stage.PREFILL in table:
         table[Stage.PREFILL] = (table[Stage.PREFILL] - table[inner].sum(axis=1)).clip(lower=0)
     places = list(range(len(runs)))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
+from dsocr_core.models.hypotheses import hypotheses_of
 from dsocr_core.page.documents import Page
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.exclude import Page as Facts
@@ -47,7 +48,7 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
 
 def found(reader: MemoReader, page: Page, name: str) -> Sequence[str]:
     """Names of the causes found where one is planted."""
-    hypotheses = {each.name: each for each in reader.settings.family.hypotheses}
+    hypotheses = {each.name: each for each in hypotheses_of(reader.settings.family.name)}
     usual = reader.read(reader.attempt(page))
     planted = reader.read(reader.attempt(page).changed(hypotheses[name].change))
     assert planted.text != usual.text, "it changes nothing here"
@@ -61,10 +62,8 @@ SLOW = {
         "full-attention", "newline", "grounding", "newline-grounding", "roles", "tiles-6", "no-tiles",
         "rotary-bf16",
     ),
-    ("unlimited_ocr", "base"): ("ngram-off", "ngram-20", "tiles-9", "tiles-32"),
-    ("deepseek_ocr2", "default"): (
-        "ngram-30-90", "no-newline", "roles", "causal-encoder", "tiles-640", "one-768",
-    ),
+    ("unlimited_ocr", "base"): ("ngram-off", "ngram-20", "tiles-32"),
+    ("deepseek_ocr2", "default"): ("ngram-30-90", "no-newline", "roles", "causal-encoder", "one-768"),
 }  # fmt: skip
 
 

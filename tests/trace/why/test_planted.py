@@ -11,7 +11,7 @@ import torch
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.models.spec import CELLS, ngram_hypothesis
+from dsocr_core.models.hypotheses import CELLS, ngram_hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.settings import InferSettings, Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.models.family import FIRST
+from dsocr_core.models.hypotheses import hypotheses_of
 from dsocr_core.reading.records import NgramPolicy, OcrRequest, OcrResult
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Page
@@ -18,7 +18,7 @@ from dsocr_core.trace.why.search import Budget, Finding, Search
 from tests.support.results import INPUTS
 
 A = Attempt(OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR."), "float32")
-BY_NAME = {each.name: each for each in FIRST.hypotheses}
+BY_NAME = {each.name: each for each in hypotheses_of("deepseek_ocr")}
 SPECIAL = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<td>")
 LINE = "the same line of the page again and again; "
 BIG = Page(4000, 4000, turned=True, swapped=False)
