@@ -113,7 +113,7 @@ def run(model: OcrModel, size: tuple[int, int], count: int) -> tuple[dict[str, T
         outputs = [torch.from_numpy(normalised(pixels)).to(torch.bfloat16).to(model.dtype)]
         for stage, part in zip(model.family.vision, model.parts, strict=True):
             outputs.append(part(*outputs))
-            stages[f"{stage.name}_{view}"] = outputs[-1]
+            stages[f"{stage}_{view}"] = outputs[-1]
     ids = torch.tensor([prompt.ids])
     tokens = stages["projector_local"], image.grid, stages["projector_global"]
     embeddings = model.fuse(ids, ids == IMAGE_ID, [tokens])
