@@ -18,15 +18,6 @@ ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 """Hashes of the checkpoints' own code that was allowed to run."""
 
 
-def cache_directory() -> Path:
-    """Name the folder of indexes and compiled kernels: `DSOCR_CACHE`, else `dsocr` in the user's cache."""
-    if own := os.environ.get("DSOCR_CACHE"):
-        return Path(own)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "dsocr"
-    return home() / ".cache" / "dsocr"
-
-
 def home() -> Path:
     """Name the user's home; one that is not there for a user with neither HOME nor a name."""
     try:
@@ -35,16 +26,24 @@ def home() -> Path:
         return Path("/nonexistent")
 
 
+def cache_directory() -> Path:
+    """Name the folder of indexes and compiled kernels: `DSOCR_CACHE`, else `dsocr` in the user's cache."""
+    if own := os.environ.get("DSOCR_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache") / "dsocr"
+
+
 def why_unwritable(folder: Path) -> str | None:
-    """Say why no file can be made in a folder, existing or not; None where one can."""
+    """Say why nothing can be written in a folder, existing or not; None where a little was."""
     place = folder.absolute()
     try:
-        place = next(each for each in (place, *place.parents) if each.exists())
+        while not os.path.lexists(place) and place != place.parent:
+            place = place.parent
+        with tempfile.TemporaryFile(dir=place) as handle:
+            handle.write(bytes(64 * 1024))
     except OSError as error:
-        return f"{place}: {error.strerror}"
-    if not place.is_dir():
-        return f"{place}: not a folder"
-    return None if os.access(place, os.W_OK | os.X_OK) else f"{place}: cannot be written to"
+        return f"cannot be written to ({error.strerror})"
+    return None
 
 
 class Temporary(tempfile.TemporaryDirectory[str]):

@@ -191,8 +191,6 @@ class RunWriter:
             self._export.add(result, pictures)
             if name in page.keys and any(name in session.cached for session in self._sides.sessions):
                 self._keys.append(page.keys[name])
-        for name, why in errors.items():
-            self._export.add_failure(name, page.source, page.request.image, why)
         parity, found = parity_of(page.source, comparisons[0]), [*results.values()]
         self.run.add_page(
             PageResults(page.source, page.request.image, found, errors, parity, page.keys, clean)
@@ -207,8 +205,6 @@ class RunWriter:
     def _add_failure(self, page: PageFailed) -> None:
         try:
             self._begin()
-            for name in self._sides.names:
-                self._export.add_failure(name, page.source, page.image, page.error)
             self.run.add_page(PageResults.failed(page.source, self._sides.names, page.error, page.image))
         except DsocrError as failure:  # a full disk, say: the report still has the page's own error
             log.warning("%s", failure)

@@ -1,8 +1,8 @@
 """Files that users of llm-perf-opt know: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
 
 The first backend lies at the top, the vendor's under `vendor/`, any other's under `backends/NAME/`. A page's
-folder appears when it is whole; text of the model never becomes a path. A page that could not be read has its
-error in both.
+folder appears when it is whole; text of the model never becomes a path. A page that could not be read has a
+line with its error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
 
 RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
 INFO, PREDICTIONS = "info.json", "predictions.jsonl"
-RESULT_NAMES = {"ref": RESULT_MMD, "det": "result.md"}
-"""Name of the text by its form of markup, as published."""
+_TEXT_NAMES = {"ref": RESULT_MMD, "det": "result.md"}  # by the form of markup, as published
 BACKENDS = "backends"
 """Folder of the files of a backend that is neither the first nor the vendor."""
 
@@ -45,13 +44,12 @@ def folder_key(path: str) -> str:
 
 
 class Export:
-    """The form of llm-perf-opt beside a run: a page's folder when it was read, all lines at the run's end.
+    """The form of llm-perf-opt in a run: a page's folder when it was read, all lines at the run's end.
 
-    Raises DsocrError where it cannot write.
+    `first` is the backend whose files lie at the top. Raises DsocrError where it cannot write.
     """
 
     def __init__(self, directory: Path, first: BackendName) -> None:
-        """`first` is the backend whose files lie at the top."""
         self.directory, self._first = directory, first
 
     def add(self, result: OcrResult, pages: Sequence[Image.Image]) -> None:
@@ -59,30 +57,23 @@ class Export:
         with self._writing():
             write_page(result, pages, self.folder(result.backend, result.request.image))
 
-    def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> None:
-        """Write why a backend could not read a page."""
-        info = failure(backend, source, image, error)
-        info["source_image"] = info.pop("image")
-        with self._writing(), _appearing(self.folder(backend, image or Path(source))) as temporary:
-            (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
-
     def folder(self, backend: BackendName, image: Path) -> Path:
         """Name the folder of a page's files."""
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write every `predictions.jsonl` anew."""
-        files: dict[Path, IO[bytes]] = {}
+        parts: dict[Path, IO[bytes]] = {}
         with self._writing(), ExitStack() as stack:
             for line in lines:
-                root = self._root(line["backend"])
-                if root not in files:
-                    root.mkdir(parents=True, exist_ok=True)
-                    files[root] = stack.enter_context((root / f".part-{PREDICTIONS}").open("wb"))
-                files[root].write(json_bytes(line) + b"\n")
+                part = self._root(line["backend"]) / f".part-{PREDICTIONS}"
+                if part not in parts:
+                    part.parent.mkdir(parents=True, exist_ok=True)
+                    parts[part] = stack.enter_context(part.open("wb"))
+                parts[part].write(json_bytes(line) + b"\n")
             stack.close()
-            for root in files:
-                (root / f".part-{PREDICTIONS}").replace(root / PREDICTIONS)
+            for part in parts:
+                part.replace(part.with_name(PREDICTIONS))
 
     def _root(self, backend: BackendName) -> Path:
         if backend == VENDOR:
@@ -103,7 +94,7 @@ class Export:
 def _appearing(folder: Path) -> Iterator[Path]:
     """A folder to write into, which replaces `folder` when the block ends well.
 
-    It has one name, so that what a killed process left half written goes when the page is written again.
+    Its name is the page's, so that what a killed process wrote goes when the page is written again.
     """
     temporary = folder.with_name(f".part-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -122,8 +113,20 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
 
     Pages of one prompt have a picture with boxes each, and crops under names of their own, as published.
     """
-    form, images = result.request.form, result.request.images
-    several, boxes = form.pages is not None, []
+    form, several = result.request.form, result.request.form.pages is not None
+    files = [
+        {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
+        for number, image in enumerate(result.request.images)
+    ]
+    info = {
+        **files[0],
+        "result_mmd": _TEXT_NAMES[form.markup],
+        "text_raw": result.text_raw,
+        "text_clean": clean_text(result.text_raw),
+        "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
+        "boxes": [_box(box, several) for box in result.boxes],
+        **({"pages": files, "notes": result.notes} if several else {}),
+    }
     with _appearing(folder) as temporary:
         (temporary / "images").mkdir()
         for number, page in enumerate(pages):
@@ -133,26 +136,14 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
             prefix = page_prefix(number) if several else ""
             for crop, area in crops(spans, *page.size).items():
                 page.crop(area).save(temporary / "images" / f"{prefix}{crop}.jpg", quality=95)
-        for box in result.boxes:
-            corners = {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
-            page_of = {"page": box.page} if several else {}
-            boxes.append({**corners, "text": box.text, "label": box.label, **page_of})
-        files = [
-            {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
-            for number, image in enumerate(images)
-        ]
-        info = {
-            **files[0],
-            "result_mmd": RESULT_NAMES[form.markup],
-            "text_raw": result.text_raw,
-            "text_clean": clean_text(result.text_raw),
-            "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
-            "boxes": boxes,
-            **({"pages": files, "notes": result.notes} if several else {}),
-        }
         markdown = result_mmd(result.text_raw, form, result.blocks)
-        (temporary / RESULT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
+        (temporary / _TEXT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
         (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
+
+
+def _box(box: Box, several: bool) -> dict[str, Any]:
+    corners = {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
+    return {**corners, "text": box.text, "label": box.label, **({"page": box.page} if several else {})}
 
 
 def result_image(form: Form, number: int) -> str:

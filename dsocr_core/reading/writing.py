@@ -5,24 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
-
-_PROBE_BYTES = 64 * 1024
+from dsocr_core.base.paths import why_unwritable
 
 
 def require_writable(folder: Path) -> None:
-    """Write a little where the folder is, or will be made, and take it away. Raises DsocrError."""
-    there = folder.absolute()
-    try:
-        while not os.path.lexists(there) and there != there.parent:
-            there = there.parent
-        with tempfile.TemporaryFile(dir=there) as handle:
-            handle.write(bytes(_PROBE_BYTES))
-    except OSError as error:
-        raise DsocrError(f"{folder}: cannot be written to ({error.strerror})") from error
+    """Raises DsocrError where nothing can be written in a folder, existing or not."""
+    if why := why_unwritable(folder):
+        raise DsocrError(f"{folder}: {why}")
 
 
 def write_whole(file: Path, content: bytes, sync: bool = False) -> None:

@@ -40,13 +40,13 @@ def another_users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def refusing(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(path: Any, *given: Any, **named: Any) -> Any:
-            if isinstance(path, (str, os.PathLike)) and home in Path(path).parents:
+            if isinstance(path, (str, os.PathLike)) and home in (Path(path), *Path(path).parents):
                 raise PermissionError(13, "Permission denied", str(path))
             return real(path, *given, **named)
 
         return call
 
-    for name in ("stat", "mkdir"):
+    for name in ("open", "mkdir"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     assert "Permission denied" in str(why_unwritable(cache_directory()))
 
