@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.cli.answers import Answer, Shown
+from dsocr_core.engine.early import begin_early
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
@@ -111,6 +112,8 @@ def read(
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
     # Heavy imports come after the command line is known to be good.
+    if all_settings[0].engine == "fast":
+        begin_early(all_settings[0].device)
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks

@@ -60,13 +60,15 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         views = pixels.passes
         towers, prefill = TappedTowers(engine), TappedPrefill(engine)
         recorder.begin_call()
-        vision = FastVision(towers).start(views)
-        for run in vision.stages:
-            run()
+        captured = FastVision(towers)
+        for _ in range(2):  # of a shape or a length that comes again the pass is a graph
+            vision = captured.start(views)
+            for run in vision.stages:
+                run()
         embeddings = prefill.embed(page.prompt, pixels.fused(vision.tokens))  # (N, C)
         prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder_for(model.device))
         keys, values = step.cache.keys[:, 0], step.cache.values[:, 0]
-        for _ in range(2):  # of a length that comes again the pass is a graph
+        for _ in range(2):
             logits = prompt_pass.forward(embeddings, keys, values, step.rotary, prefill.core)
         step.cache.length = 0
         step.cache.advance(len(prompt))

@@ -47,7 +47,7 @@ class FastEngine(Engine):
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
-        """Compile all kernels at once with the first page; a later shape may need a few more."""
+        """Compile all kernels at once with the first page."""
         kind = "page" if step is None else "batch"
         if kind in self._ready or self.checkpoint.model.device.type != "cuda":
             return
@@ -71,6 +71,7 @@ class FastEngine(Engine):
                 run()
             for run in [own.run] if step is None else [partial(own.run, rows) for rows in own.rows]:
                 run()
+            self._prompt.run_experts()
         self._ready.add(kind)
 
     def _embed(

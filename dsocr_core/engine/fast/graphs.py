@@ -46,20 +46,22 @@ class Recording:
         self.graph.replay()
 
 
-def record(
-    run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
-) -> Recording:
-    """Record what `run` launches, on `stream` or a new one. Runs it once before, to compile its kernels."""
-    side = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def record(run: Callable[[], None], device: torch.device) -> Recording:
+    """Record what `run` launches. Runs it once before, to compile its kernels."""
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         run()
     torch.cuda.current_stream(device).wait_stream(side)
+    return Recording(run, _captured(run, side, None))
+
+
+def _captured(run: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     # Other threads may use the device meanwhile: their work does not belong to this graph.
-    with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         run()
-    return Recording(run, graph)
+    return graph
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
@@ -76,24 +78,26 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Record what `run` launches; a replay writes again what it set. The caller holds its buffers."""
-        return record(run, self._device, self._stream, self._pool).graph.replay
+        """Record what `run` launches, which has run before with such shapes; a replay writes what it set.
+
+        The caller holds its buffers.
+        """
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        return _captured(run, self._stream, self._pool).replay
 
 
 class CapturedPasses(Generic[Shape, Pass]):
-    """Captured passes of the shapes that came last, `most` at most: a shape's is made at its `at_call`-th."""
+    """Captured passes of the shapes that came last, `most` at most: a shape's is made when it comes again."""
 
-    def __init__(self, most: int, at_call: int = 1) -> None:
-        self._most, self._at_call = most, at_call
-        self._seen: OrderedDict[Shape, tuple[int, Pass | None]] = OrderedDict()
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._seen: OrderedDict[Shape, Pass | None] = OrderedDict()
 
     def get(self, shape: Shape, make: Callable[[], Pass]) -> Pass | None:
-        """Give the shape's pass, made now where it is time; None before."""
+        """Give the shape's pass, made now at the second time; None at the first."""
         if shape not in self._seen and len(self._seen) == self._most:
             self._seen.popitem(last=False)  # gives the memory back first
-        calls, found = self._seen.get(shape, (0, None))
-        if found is None and calls + 1 >= self._at_call:
-            found = make()
-        self._seen[shape] = calls + 1, found
+        found = (self._seen[shape] or make()) if shape in self._seen else None
+        self._seen[shape] = found
         self._seen.move_to_end(shape)
         return found

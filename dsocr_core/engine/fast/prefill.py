@@ -20,7 +20,7 @@ from torch import Tensor
 from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder, SideStream
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.weights import LayerWeights, pack
-from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary, sdpa_core
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.page.prompt import PromptIds
@@ -31,8 +31,17 @@ MOST_LENGTHS = 24
 MOST_TOKENS = 4096
 """Tokens of all pages of a pass; longer prompts use plain launches. The buffer has 0.25 GB as published."""
 
+_ROWS_AN_EXPERT = (20, 40, 80)
+"""One for each kind of tile of `grouped_launches`; prompts are not so short that they take the fourth."""
+
 _Key = tuple[int, int, AttentionCore]
 """Tokens of a page, pages, attention."""
+
+
+def _flash_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As `sdpa_core`, whose cuDNN takes a tenth of a second to plan for every new shape of prompt."""
+    out: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=q.shape[2] > 1)[0]
+    return out
 
 
 class FastPrefill:
@@ -79,6 +88,8 @@ class FastPrefill:
         self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore, pages: int
     ) -> Tensor:
         config, ops, eps = self._config, self.ops, self._config.rms_norm_eps
+        if core is sdpa_core and self.device.type == "cuda" and self.dtype.itemsize == 2:
+            core = _flash_core
         total, tokens = x.shape[0], x.shape[0] // pages
         cos, sin = rotary.cos, rotary.sin
         if pages > 1:
@@ -105,6 +116,15 @@ class FastPrefill:
         logits = F.linear(y, self._weights.head).to(torch.float32)
         return logits[0] if pages == 1 else logits
 
+    def run_experts(self) -> None:
+        """Run the experts of a layer over few and many tokens, which take kernels of their own."""
+        config, layer = self._config, self._weights.layers[-1]
+        if layer.experts is None:
+            return
+        for rows in _ROWS_AN_EXPERT:
+            tokens = rows * len(layer.experts.gate) // config.experts_per_token
+            self._routed(torch.zeros(tokens, config.hidden_size, dtype=self.dtype, device=self.device), layer)
+
     def _shared(self, y: Tensor, layer: LayerWeights) -> Tensor:
         return F.linear(self.ops.gated(F.linear(y, layer.gate_up)), layer.down)
 
@@ -121,7 +141,7 @@ class PromptGraphs:
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
         self._prefill, self._recorder, self._config = prefill, recorder, config
         self._keys, self._values = self._halves(MOST_TOKENS if recorder else 0)
-        self._passes = CapturedPasses[_Key, _Recorded](MOST_LENGTHS, at_call=2)
+        self._passes = CapturedPasses[_Key, _Recorded](MOST_LENGTHS)
 
     def forward(
         self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore

@@ -341,7 +341,7 @@ class VisionPass:
 
 
 class FastVision:
-    """Vision of pages of any shape, captured at its first page where there is CUDA, in one memory pool."""
+    """Vision of pages of any shape, captured where there is CUDA when it comes again, in one memory pool."""
 
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
         self._towers = towers
@@ -352,7 +352,7 @@ class FastVision:
         """The stages over these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
         shapes = tuple(tuple(view.shape) for view in views)
         found = self._passes.get(shapes, lambda: VisionPass(self._towers, shapes, self._recorder))
-        assert found is not None
+        found = found or VisionPass(self._towers, shapes, None)
         found.load(views)
         return found
 
