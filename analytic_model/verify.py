@@ -29,7 +29,6 @@ from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.resolution import TILE_SIZE
-from dsocr_core.models.stages import COMPUTED
 from dsocr_core.models.weights import INDEX_NAME, published_parameters
 from dsocr_core.page.tiling import Grid
 
@@ -126,17 +125,6 @@ class Verification:
     ) -> None:
         self.presets, self.quick, self.device = presets, quick, device
         self.rows: list[Row] = []
-
-    def grouped(self) -> list[list[Row]]:
-        """The rows of each config, stage and operator, in the order of the stages, `all` last."""
-        groups: dict[tuple[str, str, str], list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault((row.config, row.stage, row.operator), []).append(row)
-        order = [*COMPUTED, "parameters"]
-        return [
-            groups[key]
-            for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all"))
-        ]
 
     def core(self, name: str, config: ModelConfig) -> None:
         """Our own modules of that config, under every attention."""

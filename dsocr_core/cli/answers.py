@@ -79,8 +79,10 @@ def figures_table(frame: pd.DataFrame, columns: Columns, title: str = "") -> Tab
 
 
 def _figure(value: Any, unit: str) -> str:
-    if isinstance(value, str | bool):
-        return {True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return percent(100 * value) if unit == "%" else amount(value, unit)
 
 

@@ -4,6 +4,7 @@ this code beside what it was before, with exit codes for CI.
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -140,25 +141,17 @@ def gate(
 
     if repeats < 2:
         raise SettingsError(f"--repeats is {repeats}: give 2 or more")
+    percent = re.fullmatch(r"(\d\d?(\.\d+)?)%?", fail_above.strip())
+    if percent is None or not float(percent[1]):
+        raise SettingsError(f"--fail-above is '{fail_above[:20]}': give a percentage like 3%")
     metrics = tuple(filter(None, (name.strip() for name in on.split(","))))
     sides, pages = "x".join(map(str, parse_size(size))), pages or max(Work.pages, batch)
     work = Work(settings, engine, sides, tokens, batch, pages, passes)
     with ExitStack() as stack:
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
-        shares = share_of(fail_above), contended
+        shares = float(percent[1]) / 100, contended
         gated = hold(Plan(work, location, baseline, commit, repeats, metrics, *shares, images), cancel)
     lines = [written(markdown, gate_report.markdown(gated))] if markdown else []
     show: list[Shown] = [partial(gate_report.print_gate, gated), *lines]
     return Answer(gate_report.document(gated), show, gate_report.exit_code(gated))
-
-
-def share_of(text: str) -> float:
-    """A share from "3%" or "3". Raises SettingsError."""
-    try:
-        found = float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1:
-        raise SettingsError(f"--fail-above is '{text[:20]}': give a percentage like 3%")
-    return found

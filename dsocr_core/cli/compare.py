@@ -11,18 +11,9 @@ from typing import Annotated
 
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.specs import BackendChoice
+from dsocr_core.cli import compare_runs as recorded
 from dsocr_core.cli.answers import Answer
-from dsocr_core.cli.compare_runs import (
-    CompareError,
-    Explain,
-    check_why,
-    compare_runs,
-    explain_worst,
-    is_output,
-    location_and_id,
-    may_be_run,
-    recorded_run,
-)
+from dsocr_core.cli.compare_runs import CompareError
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.over_cluster import compare_outputs
 from dsocr_core.cli.read import Compared, PageOptions, read
@@ -99,15 +90,15 @@ def compare(chosen: CompareOptions, settings: Settings, *, typed: str) -> Answer
             found = compare_outputs(settings, chosen, record_in, typed)
         if found.runs and reviewed and source not in (RUNS, AGAIN):
             location = history_location(replace(settings, history=str(record_in)))
-            found = compare_runs(chosen, location, found.runs, explain, found)
+            found = recorded.compare_runs(chosen, location, found.runs, explain, found)
     return (found if chosen.save else replace(found, recorded=())).answer()
 
 
 def _source(chosen: CompareOptions) -> str:
     """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
     names = chosen.images
-    runs = [name for name in names if may_be_run(name)]
-    outputs = [name for name in runs if is_output(name)]
+    runs = [name for name in names if recorded.may_be_run(name)]
+    outputs = [name for name in runs if recorded.is_output(name)]
     mixed = len(runs) not in (0, len(names))
     if chosen.again:
         source, well = AGAIN, len(runs) == len(names) == 1
@@ -130,13 +121,13 @@ def _source(chosen: CompareOptions) -> str:
 
 def _compare_pages(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
-) -> tuple[Compared, Explain | None]:
+) -> tuple[Compared, recorded.Explain | None]:
     """Read pages; with what finds causes where that is asked for. Raises DsocrError, Cancelled."""
     plan = chosen.plan("compare", typed, sides=SIDES, spans=chosen.spans)
     if chosen.pages_together is None:
         settings = of_this_machine(settings)
     if chosen.why:
-        check_why(settings)
+        recorded.check_why(settings)
     both = settings.for_comparison()
     if len(chosen.b) <= 1 and both.attention_note:
         log.warning("%s", both.attention_note)
@@ -144,7 +135,9 @@ def _compare_pages(
     found = read(pairs, plan, record_in, f"it is in {plan.directory}")
     if not chosen.why:
         return found, None
-    return found, partial(explain_worst, pages=chosen.expanded(settings), settings=both, most=chosen.why)
+    return found, partial(
+        recorded.explain_worst, pages=chosen.expanded(settings), settings=both, most=chosen.why
+    )
 
 
 def _compare_runs(
@@ -153,21 +146,21 @@ def _compare_runs(
 ) -> Compared:  # fmt: skip
     """Compare recorded runs; `--again` reads the pages of one again as A. Raises DsocrError, Cancelled."""
     if not (chosen.why or chosen.again):
-        return compare_runs(chosen, location, chosen.images)
+        return recorded.compare_runs(chosen, location, chosen.images)
     named, run = chosen.backend_b if chosen.again else chosen.backend_a, chosen.images[0]
-    found_in, run_id = location_and_id(run, location, stack)
-    backend, pages, used, batch = recorded_run(found_in, run_id, named, settings, typed)
+    found_in, run_id = recorded.location_and_id(run, location, stack)
+    backend, pages, used, batch = recorded.recorded_run(found_in, run_id, named, settings, typed)
     explain = None
     if chosen.why:
-        check_why(used)
-        explain = partial(explain_worst, pages=pages, settings=used, most=chosen.why)
+        recorded.check_why(used)
+        explain = partial(recorded.explain_worst, pages=pages, settings=used, most=chosen.why)
     if not chosen.again:
-        return compare_runs(chosen, location, chosen.images, explain)
+        return recorded.compare_runs(chosen, location, chosen.images, explain)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=batch, command=typed, found=pages)
     found = read([used], plan, record_in, f"it is in {directory}")
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=str(record_in))), "runs", found.runs[0])
-    compared = compare_runs(replace(chosen, backend_b=backend), location, (str(made), run), explain)
+    compared = recorded.compare_runs(replace(chosen, backend_b=backend), location, (str(made), run), explain)
     return replace(compared, lines=[*compared.lines, *found.lines], recorded=found.recorded)

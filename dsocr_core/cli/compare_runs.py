@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.page.documents import Page, Pages
     from dsocr_core.review.review import Review
-    from dsocr_core.runs.history import History
     from dsocr_core.runs.record import RunRecord
     from dsocr_core.runs.results import Readings
     from dsocr_core.trace.why.match import Other
@@ -91,8 +89,6 @@ def compare_runs(
         locations, ids = zip(*(location_and_id(name, location, stack) for name in names), strict=True)
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
         history = stack.enter_context(History(locations[0], *others))
-        for run_id, where in zip(ids, locations, strict=True):
-            _require(history, run_id, where)
         review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
         answer = explain(review) if explain else None
         if answer:
@@ -104,17 +100,6 @@ def compare_runs(
         lines = [written(file, report(review)) for file, report in reports if file]
         causes, why = ([*_causes(answer)], answer.document()) if answer else ([], None)
         return replace(found, lines=[*causes, *found.lines, *lines], why=why)
-
-
-def _require(history: History, run_id: str, location: str) -> None:
-    """Raises CompareError for a run that is damaged or not there."""
-    if why := history.damaged().get(run_id):
-        raise CompareError(f"run {run_id} is damaged ({why}); see: dsocr history check")
-    if run_id not in history:
-        raise CompareError(
-            f"'{run_id}' is no file or folder, and the history at {location} has no run of that name; "
-            "see: dsocr history list"
-        )
 
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
@@ -194,11 +179,10 @@ def _causes(answer: Answer) -> Iterator[RenderableType]:
     """Each page's facts that are not equal, what was tried, then the conclusion; --json has all."""
     for page in answer.pages:
         finding = page.finding
-        table = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
+        yield f"{page.name}: A and {page.other}"
         for line in page.facts:
             if line.state != "equal":
-                table.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
-        yield table
+                yield f"{line.state}: {line.name}: {_fact(line.a)} | {_fact(line.b)}"
         for trial in finding.trials:
             match = trial.match
             agrees = "exactly" if match.exact else f"{match.agreed} of {match.of} characters"
@@ -230,7 +214,6 @@ def recorded_run(
     from dsocr_core.runs.results import readings
 
     with History(location, SEED_LOCATION) as history:
-        _require(history, run, location)
         record = history.record(run)
         read = readings(history, run, with_steps=False)
     there = [name for _, name in read.requests]

@@ -15,7 +15,6 @@ from rich.text import Text
 from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
-from dsocr_core.base.specs import Dtype
 from dsocr_core.base.system import unbounded
 from dsocr_core.cli.answers import Answer
 from dsocr_core.models.config import ModelConfig
@@ -49,14 +48,13 @@ class Finding:
     advice: str = ""
 
 
-def doctor(*, checkpoint: str = Settings.checkpoint, dtype: Dtype = "auto", history: str = HISTORY) -> Answer:
+def doctor(*, checkpoint: str = Settings.checkpoint, history: str = HISTORY) -> Answer:
     """Say what is on this machine and what is missing for what.
 
     Args:
         checkpoint: the checkpoint to look at
-        dtype: number type that it would be read in
     """
-    findings = list(examine(Settings(checkpoint=checkpoint, dtype=dtype, history=history)))
+    findings = list(examine(Settings(checkpoint=checkpoint, history=history)))
     failed = any(finding.state == "missing" for finding in findings)
     table = Table(title="What is here", title_justify="left")
     for column in ("", "State", "Found", "What to do"):
@@ -77,7 +75,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         sizes = _checkpoint(settings, Path(directory), config)
     except DsocrError as error:
         sizes = Finding("checkpoint", "missing", str(error), "give --checkpoint DIRECTORY")
-    yield from _gpus(settings.dtype, config)
+    yield from _gpus(config)
     for name in (*_NEEDED, *_OPTIONAL):
         try:
             yield Finding(name, "ok", version(name))
@@ -88,37 +86,32 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
     yield sizes
     yield from _history(settings)
-    cache = cache_directory()
-    if why := why_unwritable(cache):
-        advice = "a temporary one is made each time: name a folder with DSOCR_CACHE"
-        yield Finding("cache", "optional", f"{cache}; {why}", advice)
-    else:
-        yield Finding("cache", "ok", str(cache))
+    cache, why = cache_directory(), why_unwritable(cache_directory())
+    advice = "a temporary one is made each time: name a folder with DSOCR_CACHE"
+    yield (
+        Finding("cache", "optional", f"{cache}; {why}", advice) if why else Finding("cache", "ok", str(cache))
+    )
 
 
-def _gpus(dtype: Dtype, config: ModelConfig | None) -> Iterator[Finding]:
+def _gpus(config: ModelConfig | None) -> Iterator[Finding]:
     """A line for each GPU: what it is, what it lacks, and whether the checkpoint's weights fit."""
     import torch
 
-    from dsocr_core.engine.device import resolve_dtype
     from dsocr_core.models.devices import Gpu, no_gpu
     from dsocr_core.models.weights import weight_bytes
 
     if not torch.cuda.is_available():
-        driver = "too old" in no_gpu()
-        newer = "install a newer driver, or a torch of its CUDA version; " if driver else ""
-        advice = f"{newer}the published checkpoint needs a GPU"
-        yield Finding("GPU", "optional", f"{no_gpu()}; pages are read on the CPU", advice)
+        newer = "install a newer driver, or a torch of its CUDA version; " * ("too old" in no_gpu())
+        detail, advice = f"{no_gpu()}; pages are read on the CPU", "the published checkpoint needs a GPU"
+        yield Finding("GPU", "optional", detail, newer + advice)
         return
-    needed = weight_bytes(config, resolve_dtype(dtype, torch.device("cuda"))) if config else 0
+    needed = weight_bytes(config, torch.bfloat16) if config else 0
     for number in range(torch.cuda.device_count()):
         gpu = Gpu.of(torch.device("cuda", number))
-        fits, takes = needed <= gpu.free_bytes, ""
-        if needed and gpu.has_kernels:
-            takes = f"; the checkpoint's weights take {needed / 2**30:.1f} GiB"
+        fits, takes = needed <= gpu.free_bytes, f"; the checkpoint's weights take {needed / 2**30:.1f} GiB"
         state: State = "missing" if not (gpu.has_kernels and fits) else "optional" if gpu.lacks else "ok"
         advice = gpu.lacks if fits or not gpu.has_kernels else "end what else runs, or give --device cpu"
-        yield Finding(f"GPU {number}" if number else "GPU", state, f"{gpu}{takes}", advice)
+        yield Finding(f"GPU {number}" if number else "GPU", state, f"{gpu}{takes if needed else ''}", advice)
 
 
 def _checkpoint(settings: Settings, directory: Path, config: ModelConfig) -> Finding:

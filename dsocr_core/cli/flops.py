@@ -12,7 +12,7 @@ from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, spread, sweep
 from analytic_model.workload import Workload
-from dsocr_core.base.console import FAILED, OK, titled_table
+from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount
 from dsocr_core.cli.answers import Answer, Columns, figures_table, records
@@ -40,10 +40,6 @@ _STAGES: Columns = {
     "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
     "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
     "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"), "published": ("Published", "FLOP"),
-}  # fmt: skip
-_NEEDS: Columns = {
-    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
-    "bytes_per_s": ("and", "B/s"),
 }  # fmt: skip
 _DEVICES: Columns = {
     "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
@@ -189,11 +185,10 @@ def _requirements(page: Page, target: Target, value: float) -> Answer:
         "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
         "stages": records(needed.needs), "devices": records(needed.devices),
     }  # fmt: skip
-    of_stages = figures_table(needed.needs, _NEEDS, "Stages share the target's time, so their rates add up")
-    limit = "Of limit: the sum of the stages' bounds over the target"
-    return Answer(
-        document, (sentence(workload, needed), of_stages, figures_table(needed.devices, _DEVICES, limit))
+    devices = figures_table(
+        needed.devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target"
     )
+    return Answer(document, (sentence(workload, needed), devices))
 
 
 def print_sweep(
@@ -243,19 +238,13 @@ def verify(
     from analytic_model.verify import verify as compared
 
     work = compared(config, preset, quick, device)
-    title = "FLOPs (and parameters) of the worst comparison, or of the largest where all agree"
-    table = titled_table(title, "Config", "Stage", "Operator", "Rows", "Analytic", "Measured", "Gap")
-    for group in work.grouped():
-        row = max(group, key=lambda row: (row.gap, row.measured))
-        figures = str(len(group)), f"{row.analytic:,}", f"{row.measured:,}", f"{row.gap:.2g}"
-        table.add_row(row.config, row.stage, row.operator, *figures)
     off = sorted((row for row in work.rows if row.gap), key=lambda row: -row.gap)
     lines = [f"{len(work.rows):,} comparisons, {len(off):,} with a gap"]
     for row in off[:SHOWN]:
         where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
         lines.append(f"  {where}: {row.analytic:,} against {row.measured:,} measured")
     rows = [{**asdict(row), "gap": row.gap} for row in work.rows]
-    return Answer({"ok": not off, "rows": rows}, (table, *lines), FAILED if off else OK)
+    return Answer({"ok": not off, "rows": rows}, lines, FAILED if off else OK)
 
 
 COMMANDS: Mapping[str, Command] = {"report": report, "sweep": print_sweep, "verify": verify}

@@ -8,18 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import json_line, visible
+from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_limit
 from dsocr_core.cli.answers import Answer, Shown, frame_table, records
 from dsocr_core.cli.options import Command
-from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ def sql(
     options: HistoryOptions,
     statement: str | None = None,
     *,
-    csv: bool = False,
     time_limit_s: float = 60.0,
     memory_limit_mib: int = 1024,
 ) -> Answer:
@@ -86,7 +84,6 @@ def sql(
 
     Args:
         statement: SELECT ... (default: the list of tables)
-        csv: print CSV
         time_limit_s: seconds until it is stopped
         memory_limit_mib: memory that it may take
     """
@@ -97,13 +94,10 @@ def sql(
     with options.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
         found = history.sql(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
 
-    def write(stream: TextIO) -> None:
-        text = frame_csv(found) if csv else json_line({"rows": records(found)}) + "\n"
-        stream.write(visible(text) if stream.isatty() else text)
-
-    more = f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all"
-    shown: list[Shown] = [] if csv else [frame_table(found.head(_MOST_ROWS))]
-    return Answer(write, shown + ([more] if shown and len(found) > _MOST_ROWS else []), always=csv)
+    shown: list[Shown] = [frame_table(found.head(_MOST_ROWS))]
+    if len(found) > _MOST_ROWS:
+        shown.append(f"only the first {_MOST_ROWS:,} rows are shown; --json writes all")
+    return Answer({"rows": records(found)}, shown)
 
 
 def import_runs(options: HistoryOptions, paths: tuple[Path, ...]) -> Answer:

@@ -2,8 +2,8 @@
 
 Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage or an error; `gate` has two
 more. `--json` prints one JSON document and nothing else on stdout; everything for people goes to stderr then.
-`bench` ends with one JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy
-imports (torch, DuckDB, pandas) come after the command line is known to be good.
+`bench` ends with one JSON line always. Heavy imports (torch, DuckDB, pandas) come after the command line is
+known to be good.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import logging
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 
 from jsonargparse import Namespace
@@ -49,23 +48,18 @@ _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @functools.cache
-def build_parser(first: str = "", second: str = "") -> Parser:
-    """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
-
-    Where they name none it has all of them, so that help and errors name them.
-    """
+def build_parser() -> Parser:
+    """The parser of all commands."""
     words = "Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs."
     parser = Parser(prog="dsocr", description=words)
-    parser.add_argument("--debug", action="store_true", help="show where an error came from")
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    for name in [first] if first in COMMANDS else COMMANDS:
-        command = COMMANDS[name]
+    for name, command in COMMANDS.items():
         if not isinstance(command, Mapping):
             add_command(commands, name, command)
             continue
         below = add_parser(commands, name, _GROUPS[name]).add_subcommands(dest="name", metavar="NAME")
-        for word in [second] if second in command else command:
-            add_command(below, word, command[word])
+        for word, of_group in command.items():
+            add_command(below, word, of_group)
     return parser
 
 
@@ -74,7 +68,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
 
     YAML and Unicode fail in ways for which the parser has no answer.
     """
-    parser = build_parser(*words[:2])
+    parser = build_parser()
     others, sides = take_sides(words)
     try:
         options = parser.instantiate(parser.parse_args(others))
@@ -89,7 +83,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. An error is one line; `--debug` adds where it came from."""
+    """Run one command; returns the exit code. An error is one line."""
     wait_politely()
     for stream in (sys.stdout, sys.stderr):  # a terminal in latin-1 or ASCII shows the rest as escapes
         if isinstance(stream, io.TextIOWrapper):
@@ -100,11 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        words = [each for each in given if each != "--debug"]
-        command, chosen = parse(words)
-        console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
+        command, chosen = parse(given)
+        console = SafeConsole(stderr=chosen.get("json", False))
         if not console.is_terminal:
-            console.width = _PIPED_HISTORY_WIDTH if words[0] == "history" else _PIPED_WIDTH
+            console.width = _PIPED_HISTORY_WIDTH if given[0] == "history" else _PIPED_WIDTH
         values = values_of(command, chosen)
         if "typed" in inspect.signature(command).parameters:
             values["typed"] = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))
@@ -116,8 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _close_stdout()
         return FAILED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: none leaves as a traceback
-        if "--debug" in given:
-            traceback.print_exc()
         try:
             print_error(console, _words(error, given))
         except OSError:  # stdout is a full disk

@@ -51,10 +51,6 @@ _HELP = {
 """Help of options that several commands have."""
 
 
-class UsageError(DsocrError):
-    """A command line that the parser refuses."""
-
-
 class _Formatter(DefaultHelpFormatter):  # type: ignore[misc]
     """Help without types; options that may be left out are not in its first line."""
 
@@ -83,10 +79,10 @@ class Parser(ArgumentParser):  # type: ignore[misc]
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **keywords)
 
     def error(self, message: str, *_: Any, **__: Any) -> NoReturn:
-        """Raises UsageError."""
+        """Raises DsocrError."""
         words = re.sub(r'Parser key "([\w.]+)":', lambda key: f"--{key[1]}:".replace("_", "-"), message)
         words = _RESTRICTION.sub(r" is \1: give a number >\2 0", " ".join(words.split()))
-        raise UsageError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
+        raise DsocrError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
 
     def format_help(self) -> str:
         """The first options, then the names of the others; all of them after `--help-all`."""

@@ -61,12 +61,9 @@ class ClusterOptions:
         if missing := [name for name in ("distributed", "psutil") if find_spec(name) is None]:
             needs = " and ".join(missing)
             raise DsocrError(f"a cluster needs {needs}: pip install -r requirements-cluster.txt")
-        local = chosen.cluster == LOCAL
-        if not local and "://" not in str(chosen.cluster):
-            raise SettingsError(
-                f"--cluster is '{chosen.cluster}': give local, or an address like tcp://HOST:8786"
-            )
+        cluster, local = str(chosen.cluster), chosen.cluster == LOCAL
         for problem, words in (
+            (not local and "://" not in cluster, f"--cluster is '{cluster}': give local, or tcp://HOST:8786"),
             (self.workers and not local, "--workers is for --cluster local: a scheduler knows its own"),
             (not chosen.out, "--cluster needs --out: a directory that all workers see, or a URL"),
             (chosen.pages, "--pages is for one process: give --cluster a manifest of the files to read"),
@@ -96,15 +93,12 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions) -> Answer:
 
         template_words(command.target)
     job = Job.of(settings, tuple(map(absolute, chosen.images)), of.shard_pages)
-    goes_on = output.begin(job)
+    output.begin(job)
     with (
         ClusterProgress(SafeConsole(stderr=True)) as progress,
         cancelled_by_interrupt() as cancel,
         _workers(str(chosen.cluster), of, settings.device) as (client, memory_gib),
     ):
-        progress.say(f"cluster {client.scheduler.address}")
-        if goes_on:
-            progress.say("going on with the run that is there")
         limits = of.page_limit, int(memory_gib * 2**30)
         name = f"dsocr-{job.digest[:12]}"
         work = WorkerJob(name, location, job.settings, job.code, chosen.batch, *limits, READER_MODULE)
@@ -192,32 +186,27 @@ def _listed(
     from dsocr_core.read.report import PARITY_WORDS, parity_table
 
     verdicts = {verdict: compared.verdicts[verdict] for verdict in VERDICTS}
-    tokens = compared.tokens_equal
+    tokens, rate = compared.tokens_equal, compared.error_rate
     figures = ("pages", "not_compared", "passed", "failed", "worst")
     values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
-        "verdicts": verdicts,
-        "character_error_rate": compared.error_rate,
-        "tokens_equal": tokens[True] if tokens else None,
-        "settings_that_differ": differing,
-        "run_id": run_id,
+        "verdicts": verdicts, "character_error_rate": rate, "tokens_equal": tokens[True] if tokens else None,
+        "settings_that_differ": differing, "run_id": run_id,
     }  # fmt: skip
-    rows = [
+    worst = [
         (
             row["page"],
-            row | {"boxes": {side: row[f"boxes_{side}"] for side in SIDES}, "margins": None, "causes": []},
+            dict(row, boxes={side: row[f"boxes_{side}"] for side in SIDES}, margins=None, causes=[]),
         )
         for row in compared.worst[:SHOWN]
     ]
-    shown: list[RenderableType] = [parity_table(rows), PARITY_WORDS] if rows else []
-    if (more := compared.pages - verdicts["identical"] - SHOWN) > 0:
-        shown.append(f"... and {more:,} more pages that are not identical, none of them worse")
+    table: list[RenderableType] = [parity_table(worst), PARITY_WORDS] if worst else []
     counts = (f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in verdicts.items())
-    shown += [
+    shown: list[RenderableType] = [
+        *table,
         f"A: {names[0]}   B, the reference: {names[1]}",
         *(f"settings differ: {words}" for words in differing),
-        f"{compared.pages:,} pages: {', '.join(counts)}",
+        f"{compared.pages:,} pages: {', '.join(counts)}; {compared.not_compared:,} are not read by both",
         *([f"tokens equal: {tokens[True]:,} of {tokens.total():,}"] if tokens else []),
-        *([] if compared.error_rate is None else [f"mean CER: {compared.error_rate:.3%}"]),
-        f"{compared.not_compared:,} pages are not read by both: not compared",
+        *([] if rate is None else [f"mean CER: {rate:.3%}"]),
     ]
     return Compared(compared.failed, values, shown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from dsocr_core.trace.run import TracePlan
 
 Way = Literal["eager", "fast", "float32", "vendor"]
-_SHOWN_ROUTERS = 8
 
 
 def trace(
@@ -84,15 +82,14 @@ def _trace_page(
 
     if page.suffix.lower() == ".pdf":
         raise SettingsError(f"{page}: trace takes one image; give a picture of the PDF's page")
-    request, began = settings.request(page), time.monotonic()
+    request = settings.request(page)
     with Status("loading", console=SafeConsole(stderr=True)) as status:
 
         def wait(holder: str) -> None:
             status.update(f"waiting for {holder}")
 
         def show(side: str, call: int, calls: int) -> None:
-            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
-            status.update(f"{side}: {step}, {time.monotonic() - began:.0f} s")
+            status.update(f"{side}: pass {call + 1} of {calls}")
 
         if to_divergence:
             status.update("reading with both, to find where they diverge")
@@ -129,12 +126,9 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
             row = [_figure(first.carried), _error(first), share(first.share), ulp]
         table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
     shown.append(table)
-    for change in summary.routers[:_SHOWN_ROUTERS]:
-        step = "prefill" if change.call == 0 else f"step {change.call}"
-        of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
-        shown.append(f"tokens whose experts differ: {change.name}, {step}: {of_tokens}")
-    if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
-        shown.append(f"and in {more} more layers and steps")
+    if summary.routers:
+        layers = f"in {len(summary.routers):,} layers and steps; --json names them"
+        shown.append(f"{sum(each.changed for each in summary.routers):,} tokens have other experts {layers}")
     return shown
 
 

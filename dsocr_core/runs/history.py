@@ -353,7 +353,7 @@ class History:
             return run
         if why := self._file.damaged.get(run_id):
             raise HistoryError(f"run {run_id} is damaged: {why}; see history check")
-        raise HistoryError(f"there is no run '{run_id[:60]}'")
+        raise HistoryError(f"there is no run '{run_id[:60]}'; see: dsocr history list")
 
     # --- adding and marking ---------------------------------------------------------------------
 

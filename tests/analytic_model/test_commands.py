@@ -67,7 +67,7 @@ def test_options_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
         (["--decode-tokens", "-1"], "--decode-tokens is -1"), (["--batch", "0"], "batch is 0"),
         (["--hardware", "abacus"], "unknown hardware 'abacus'"),
         (["--hardware", "gh200"], "bfloat16 peak of GH200 96 GB is not known"),
-        (["--ttft", "0"], "--ttft is 0: give a number above 0"),
+        (["--ttft", "0"], "--ttft is 0: give a number > 0"),
         (["--ttft", "5", "--tpot", "1"], "give one target"),
         (["--hardware", "h200-measured", "--dtype", "float32"], "float32 peak"),
         (["--config", "/nowhere/config.json"], "/nowhere/config.json"),

@@ -114,7 +114,6 @@ def test_the_worst_rows_with_a_gap_are_printed(
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "3 comparisons, 2 with a gap" in lines
     assert lines[-2] == "  mine, sdpa, meta, tiny 1x1, prompt 1, new 1: clip, bmm: 75 against 100 measured"
-    assert any(line.split()[2:] == ["bmm", "2", "75", "100", "0.25"] for line in lines)
     del work.rows[1:]
     assert verified([]) == OK
 

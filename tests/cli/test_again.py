@@ -140,7 +140,7 @@ def test_a_page_is_read_from_its_own_content(recorded: tuple[Path, str], again: 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("none-such",), "'none-such' is no file or folder"),
+        (("none-such",), "there is no run 'none-such'; see: dsocr history list"),
         (("RUN", "--backend-b", "vendor"), "has no backend 'vendor'; it has eager"),
         (("RUN", "PAGE"), "--again needs one run of the history"),
         (("RUN", "--preset", "base"), "--preset is not for --again"),

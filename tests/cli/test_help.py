@@ -8,10 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import pytest
-
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.cli.main import COMMANDS, build_parser
+from dsocr_core.cli.main import build_parser
 from dsocr_core.cli.options import Parser
 
 HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
@@ -24,10 +22,6 @@ def parsers(parser: Parser, name: str = "dsocr") -> Iterator[tuple[str, Parser]]
         if isinstance(action, argparse._SubParsersAction):
             for word, below in action.choices.items():
                 yield from parsers(below, f"{name} {word}")
-
-
-def helps(*named: str) -> dict[str, str]:
-    return {name: parser.format_help() for name, parser in parsers(build_parser(*named))}
 
 
 def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() -> None:
@@ -43,14 +37,6 @@ def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() 
         parser.whole = False
         assert not re.search("0x[0-9a-f]{6}|<function|<lambda|<class|type: ", text), name
         assert len(text.split("\n\n")[0].splitlines()) < 5, f"{name}: its first lines have options"
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_parser_of_one_command_takes_what_it_takes_among_all(command: str) -> None:
-    of_all = helps()
-    alone = helps(command)
-    assert {name for name in of_all if f"{name} ".startswith(f"dsocr {command} ")} == {*alone} - {"dsocr"}
-    assert all(text == of_all[name] for name, text in alone.items() if name != "dsocr")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -85,12 +85,12 @@ def test_an_import_that_takes_nothing_fails(tmp_path: Path, options: tuple[str, 
     assert "nowhere: no such file or folder" in absent
 
 
-def test_limits_of_sql_are_above_zero_and_an_error_is_no_line_of_its_csv(
+def test_limits_of_sql_are_above_zero_and_an_error_is_no_line_of_its_answer(
     tmp_path: Path, said: Said, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for option in ("--time-limit-s=0", "--time-limit-s=-1", "--memory-limit-mib=-1"):
         refused = said("history", "sql", "SELECT 1", "--history", tmp_path, option, code=BAD_USAGE)
         assert refused.startswith(f"error: {option.partition('=')[0]} is ")
-    assert main(["history", "sql", "--csv", "--history", str(tmp_path), "SELECT nothing"]) == BAD_USAGE
+    assert main(["history", "sql", "--json", "--history", str(tmp_path), "SELECT nothing"]) == BAD_USAGE
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: SQL: ")

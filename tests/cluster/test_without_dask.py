@@ -40,7 +40,7 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
     ("options", "words"),
     [
         (["--cluster", "local"], "--cluster needs --out"),
-        (["--cluster", "here", "--out", "o"], "--cluster is 'here': give local, or an address"),
+        (["--cluster", "here", "--out", "o"], "--cluster is 'here': give local, or tcp://"),
         (["--cluster", "tcp://h:1", "--workers", "2", "--out", "o"], "--workers is for --cluster local"),
         (["--cluster", "local", "--out", "o", "--redo", "all"], "--redo is 'all': give failed"),
         (["--cluster", "local", "--out", "o", "--save"], "--save is for one process"),

@@ -76,7 +76,7 @@ def test_doctor_names_each_card_and_holds_the_weights_against_its_memory(
     checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny")
     needed = weight_bytes(parse_config(tiny_config()), torch.bfloat16)
     card += [gpu((7, 5)), gpu((6, 1)), gpu((9, 0), free=needed - 1)]
-    found = list(_gpus("auto", load_config(checkpoint)))
+    found = list(_gpus(load_config(checkpoint)))
     assert [(each.subject, each.state) for each in found] == [
         ("GPU", "ok"), ("GPU 1", "optional"), ("GPU 2", "missing"), ("GPU 3", "missing"),
     ]  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_driver_that_is_too_old_is_named(
     no_gpu.cache_clear()
     monkeypatch.setattr(torch.cuda, "init", too_old)
     try:
-        (found,) = _gpus("auto", None)
+        (found,) = _gpus(None)
         assert "driver on your system is too old (found version 11040); pages" in found.detail
         assert "install a newer driver" in found.advice
         assert resolve_device("auto") == torch.device("cpu")

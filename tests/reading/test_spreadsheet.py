@@ -1,4 +1,4 @@
-"""The one guard against cells that a spreadsheet would run: app, export and `history sql --csv` share it."""
+"""The one guard against cells that a spreadsheet would run: app, verdicts and sweeps share it."""
 
 from __future__ import annotations
 

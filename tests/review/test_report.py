@@ -209,7 +209,7 @@ def run(*arguments: object) -> int:
 def test_usage_errors_are_one_line(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     write(history, "run-1", {"p": both(markup())})
     for words, cause in (
-        ("nothing", "no file or folder, and the history at"),
+        ("nothing", "there is no run"),
         (f"run-1 {ROOT}/data/samples/01-letter.png", "give pages, or one or two runs"),
         ("run-1 run-1 run-1", "give pages, or one or two runs"),
         ("run-1 --pages 1", "--pages is for pages, and recorded runs are given"),
