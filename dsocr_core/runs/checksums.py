@@ -18,38 +18,31 @@ _LIMIT = 64 * 1024 * 1024
 
 
 class Damaged(DsocrError):
-    """A file of the history is not what was written; names the file, in its entry, and the cause."""
+    """A file of a run is not what was written; names the file and the cause."""
 
     def __init__(self, file: str, cause: str) -> None:
         super().__init__(f"{file}: {cause}")
-        self.cause = cause
 
 
 def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:
     """List every file under a directory, and others by name, with its SHA-256. Raises OSError."""
-    lines = []
-    files = {**{name: directory / name for name in _files(directory)}, **also}
-    for name, file in sorted(files.items()):
-        with file.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-        lines.append(f"{digest}  {name}\n")
-    content = os.fsencode("".join(lines))
+    files = {each.relative_to(directory).as_posix(): each for each in directory.rglob("*") if each.is_file()}
+    files |= also
+    files.pop(CHECKSUMS, None)
+    # A name that would need quoting in the list is nobody's of this project.
+    names = sorted(name for name in files if not {"\n", "\\"} & set(name))
+    content = os.fsencode("".join(f"{_digest(files[name])}  {name}\n" for name in names))
     (directory / CHECKSUMS).write_bytes(content + _last_line(content))
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _last_line(content: bytes) -> bytes:
     """Make the digest of the list itself; `sha256sum` skips it as a comment."""
     return b"# %s  the lines above\n" % hashlib.sha256(content).hexdigest().encode()
-
-
-def _files(directory: Path) -> list[str]:
-    found = (
-        Path(folder, name).relative_to(directory).as_posix()
-        for folder, _, names in os.walk(directory)
-        for name in names
-    )
-    # A name that would need quoting in the list is nobody's of this project.
-    return sorted(name for name in found if name != CHECKSUMS and not {"\n", "\\"} & set(name))
 
 
 def read_checksums(directory: Path) -> dict[str, str] | None:
@@ -78,8 +71,7 @@ def verify(directory: Path, checksums: Mapping[str, str], names: Iterable[str]) 
         try:
             if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited on for ever
                 raise Damaged(name, "not a regular file")
-            with file.open("rb") as handle:
-                found = hashlib.file_digest(handle, "sha256").hexdigest()
+            found = _digest(file)
         except FileNotFoundError:
             raise Damaged(name, "missing") from None
         except OSError as error:

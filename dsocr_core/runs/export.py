@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePath
@@ -16,10 +15,8 @@ from dsocr_core.base.sanitise import name_text
 from dsocr_core.reading.markup import parse
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.runs.history import History
-from dsocr_core.runs.record import time_of
 from dsocr_core.runs.results import readings
 
-_ZIP_START, _ZIP_END = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 _DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
 _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")
 _CENTRE, _GAP = re.compile(r"</?center>"), re.compile(r"\n{3,}")
@@ -35,25 +32,18 @@ def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
     The target appears when it is whole. Raises HistoryError for a run there is not, ExportError when the
     target is there already or cannot be written.
     """
-    records = [history.record(run_id) for run_id in dict.fromkeys(run_ids)]
-    if not records:
+    folders = {run_id: history.directory(run_id) for run_id in run_ids}
+    if not folders:
         raise ExportError("no runs to export; name one or more")
     temporary = target.with_name(f".part-{secrets.token_hex(8)}")
     try:
         if target.exists() or target.is_symlink():
             raise ExportError(f"{target}: is there already; give another name")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
-            for record in records:
-                folder = history.directory(record.id)
-                moment = min(max(time_of(record.created).timetuple()[:6], _ZIP_START), _ZIP_END)
+        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for run_id, folder in folders.items():
                 for file in sorted(each for each in folder.rglob("*") if each.is_file()):
-                    place = f"{record.id}/{file.relative_to(folder).as_posix()}"
-                    entry = zipfile.ZipInfo(place, moment)
-                    entry.compress_type = zipfile.ZIP_DEFLATED
-                    entry.external_attr = 0o100644 << 16
-                    with archive.open(entry, "w", force_zip64=True) as into, file.open("rb") as content:
-                        shutil.copyfileobj(content, into)
+                    archive.write(file, f"{run_id}/{file.relative_to(folder).as_posix()}")
         temporary.rename(target)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         number = getattr(error, "errno", None)
@@ -62,7 +52,7 @@ def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
-    return len(records)
+    return len(folders)
 
 
 def export_texts(history: History, run_id: str, backend: str | None, directory: Path) -> int:
@@ -76,15 +66,13 @@ def export_texts(history: History, run_id: str, backend: str | None, directory: 
         raise ExportError(f"{run_id} has results of {' and '.join(backends)}; name one with --backend")
     texts: dict[str, str] = {}
     for (page, reader), result in found.items():
-        if backend is not None and reader != backend:
-            continue
-        document, _, number = PurePath(page).name.partition("#")
-        name = f"{PurePath(document).stem}{f'_{number}' if number else ''}.md"
-        if name in texts:
-            raise ExportError(
-                f"two pages of {run_id} would be called {name_text(name)}: the benchmark's names differ"
-            )
-        texts[name] = benchmark_markdown(result.text_raw)
+        if backend in (None, reader):
+            document, _, number = PurePath(page).name.partition("#")
+            name = f"{PurePath(document).stem}{f'_{number}' if number else ''}.md"
+            if name in texts:
+                which = name_text(name)
+                raise ExportError(f"two pages of {run_id} would be called {which}: the benchmark's differ")
+            texts[name] = benchmark_markdown(result.text_raw)
     if not texts:
         raise ExportError(f"{run_id} has no text{f' of {backend}' if backend else ''}")
     try:

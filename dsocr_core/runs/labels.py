@@ -13,7 +13,6 @@ import pandas as pd
 from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.reading.records import VENDOR, VENDOR_TOKEN_CEILING
-from dsocr_core.runs.record import RunRecord
 
 H = TypeVar("H", bound=Hashable)
 Run = Mapping[str, Any]
@@ -64,8 +63,6 @@ def in_order(stages: Iterable[str]) -> list[str]:
 
 PUBLISHED = "as published"
 """Policy of a run whose settings are all those of the published code."""
-CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
-"""Columns of a run that its condition is made of."""
 _BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
 _DEVIATIONS = {"no_repeat_ngram_size": "n-gram {}", "max_new_tokens": "{} tokens", "draft": "draft {}"}
 _TOGETHER = re.compile(r", (\d+) pages together$")
@@ -76,30 +73,20 @@ def pages_together(engine: str | None) -> int:
     return int(found[1]) if (found := _TOGETHER.search(engine or "")) else 1
 
 
-def condition(run: Run) -> str:
-    """Conditions under which alone a run's times may be compared, as far as they are recorded."""
-    return ", ".join(_conditions(run)) or "unknown conditions"
-
-
-def _conditions(run: Run) -> list[str]:
-    beside = "device" if has_value(run.get("gpu")) else ""
-    return [brief for name in CONDITION if name != beside and (brief := _brief(run, name))]
-
-
 def _brief(run: Run, name: str) -> str:
     """A column's value in short; empty where none is recorded."""
     words = str(run[name]) if has_value(run.get(name)) else ""
     return short(_BRIEF.get(words, words).removeprefix("NVIDIA ").removeprefix("GeForce "), 24)
 
 
-def _deviations(run: Run) -> list[str]:
+def _deviations(run: Run) -> str:
     """Settings that are not as published, and the draft, as far as a run has them."""
     policy = str(run["policy"]) if has_value(run.get("policy")) else PUBLISHED
     own = [] if policy == PUBLISHED else policy.replace("_", " ").split(", ")
     for name, words in _DEVIATIONS.items():
         if has_value(run.get(name)) and str(run[name]) != str(VENDOR_TOKEN_CEILING):
             own.append(words.format(run[name]))
-    return [short(word, 32) for word in own]
+    return ", ".join(short(word, 32) for word in own)
 
 
 def model_name(run: Run) -> str:
@@ -109,21 +96,14 @@ def model_name(run: Run) -> str:
 
 
 def run_labels(runs: pd.DataFrame) -> dict[str, str]:
-    """One line a run, for select boxes: in what it is rare, its pages, the end of its id, the rest, when.
-
-    What fewest runs have comes first, and what all have alike is left out: "n-gram 6 · 3 pages · fcdfed67".
-    """
+    """One line a run, for select boxes: its setting, pages, the end of its id, when."""
     rows = runs.to_dict("records")
-    conditions = [[*_deviations(run), *filter(None, [model_name(run)]), *_conditions(run)] for run in rows]
-    count = Counter(word for words in conditions for word in set(words))
-    labels = {}
-    for run, words in zip(rows, conditions, strict=True):
-        flags = [word for word in ("profiled", "contended", "trashed") if run.get(word)]
-        own = [word for word in words if len(rows) == 1 or count[word] < len(rows)]
-        own.sort(key=count.__getitem__)
+    names, labels = setting_names(map(setting, rows)), {}
+    for run in rows:
+        words = [word for word in ("profiled", "contended", "trashed") if run.get(word)]
         pages = plural(int(run["pages"]), "page") if has_value(run.get("pages")) else ""
-        first, rest = ", ".join([*flags, *own[:2]]), ", ".join(own[2:])
-        parts = (first, pages, str(run["run_id"])[-8:], rest, f"{run['created']:%Y-%m-%d %H:%M}")
+        what = ", ".join([*words, names[setting(run)]])
+        parts = (what, pages, str(run["run_id"])[-8:], f"{run['created']:%Y-%m-%d %H:%M}")
         labels[str(run["run_id"])] = " · ".join(filter(None, parts))
     return unlike(labels)
 
@@ -149,14 +129,14 @@ def setting(run: Run, backend: str = "") -> tuple[str, ...]:
     """Facts that the times of a run, or of one of its backends, depend on: engine and card, then the others.
 
     Preset, model, dtype, attention and deviations from the published settings; "" where one is not recorded,
-    as of a backend beside the one whose dtype and attention the run has.
+    as of a second backend, whose dtype and attention the run does not have.
     """
     several = has_value(run.get("backends")) and len(run["backends"]) > 1
     own = not several or str(run.get("engine")).startswith(backend or "\0")
     model = model_name(run).replace("random:published", "random weights")
     return (
         f"{engine_name(run, backend)} on {card_name(run)}", _brief(run, "preset"), model,
-        _brief(run, "dtype") * own, _brief(run, "attention") * own, ", ".join(_deviations(run)),
+        _brief(run, "dtype") * own, _brief(run, "attention") * own, _deviations(run),
     )  # fmt: skip
 
 
@@ -170,11 +150,3 @@ def setting_names(settings: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], 
         for each, name in names.items():
             names[each] = f"{name}, {each[place]}" if len(alike[name]) > 1 and each[place] else name
     return names
-
-
-def checkout_words(record: RunRecord) -> str:
-    """The code that made the run."""
-    if record.git_commit is None:
-        return "Its commit is not known."
-    changed = {True: ", with changes that were not committed", False: "", None: ", perhaps with changes"}
-    return f"Made at commit {record.git_commit}{changed[record.git_dirty]}."

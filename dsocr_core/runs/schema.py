@@ -174,9 +174,8 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
     Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
     one is not allowed, and for times that are negative or not finite.
     """
-    names = [column.name for column in TABLES[name] if column.name != "run_id"]
-    if unknown := {key for row in rows for key in row} - {*names, "run_id"}:
-        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+    names = [column for column in TABLES[name].names if column != "run_id"]
+    names += sorted({key for row in rows for key in row} - {*names, "run_id"})
     columns = {each: _array(name, each, [row.get(each) for row in rows]) for each in names}
     return checked_table(name, run_id, pa.table(columns))
 
@@ -184,47 +183,44 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
 def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
     schema = TABLES[name]
-    unknown = set(table.column_names) - set(schema.names)
-    if unknown:
+    if unknown := set(table.column_names) - set(schema.names):
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
-    columns = []
+    ids = pa.repeat(pa.scalar(run_id, pa.string()), len(table))
+    rows = table.drop_columns([each for each in table.column_names if each == "run_id"])
+    try:
+        made = with_columns(rows.append_column("run_id", ids), schema)
+    except ValueError as error:
+        raise SchemaError(f"table {name}: {str(error)[:200]}") from error
     for column in schema:
-        if column.name == "run_id":
-            columns.append(pa.repeat(pa.scalar(run_id, pa.string()), len(table)))
-        elif column.name not in table.column_names:
-            columns.append(pa.nulls(len(table), column.type))
-        else:
-            columns.append(table[column.name].cast(column.type))
-        if not column.nullable and columns[-1].null_count:
-            raise SchemaError(f"table {name}: column {column.name} may not be empty")
-        _check_column(name, column, columns[-1])
-    return pa.Table.from_arrays(columns, schema=schema)
+        _check_column(f"table {name}: column {column.name}", column, made[column.name])
+    return made
 
 
-def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None:
+def _check_column(what: str, column: pa.Field, values: pa.ChunkedArray) -> None:
     """Raises SchemaError for numbers that are not finite or below 0 where that cannot be, and aggregates."""
     if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
-        raise SchemaError(f"table {table}: column {column.name} is not finite")
+        raise SchemaError(f"{what} is not finite")
     if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
-        raise SchemaError(f"table {table}: column {column.name} is {least}, below 0")
+        raise SchemaError(f"{what} is {least}, below 0")
     if column.name == "calls" and (most := pc.max(values).as_py()) is not None and most >= 2**31:
-        raise SchemaError(f"table {table}: column calls is {most}, more than 2^31 - 1")
+        raise SchemaError(f"{what} is {most}, more than 2^31 - 1")
     if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
-        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
+        raise SchemaError(f"{what} is {wrong}, give one of {', '.join(AGGREGATES)}")
 
 
 def _array(table: str, name: str, values: list[Any]) -> pa.Array:
-    column = TABLES[table].field(name)
+    if name not in TABLES[table].names:
+        raise SchemaError(f"table {table}: there is no column {name}")
+    kind = TABLES[table].field(name).type
     for value in values:  # pyarrow makes 1 of 1.5, and 1.0 of True
-        if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
+        whole = not isinstance(value, float) or kind != _INT or value.is_integer()
+        if value is not None and (isinstance(value, bool) != (kind == _BOOL) or not whole):
             raise SchemaError(f"table {table}: column {name} cannot hold {value!r:.60}")
-        if isinstance(value, float) and column.type == _INT and not value.is_integer():
-            raise SchemaError(f"table {table}: column {name} is {value}, not a whole number")
     try:
         try:
-            return pa.array(values, column.type)
+            return pa.array(values, kind)
         except UnicodeEncodeError:  # half a surrogate pair in model text
-            return pa.array([encodable_value(value) for value in values], column.type)
+            return pa.array([encodable_value(value) for value in values], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaError(f"table {table}: column {name}: {str(error)[:200]}") from error
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.models.family import MODELS
 from dsocr_core.reading.jsonable import from_jsonable
-from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from dsocr_core.runs.history import History, HistoryError
-from dsocr_core.runs.labels import short
 from dsocr_core.runs.record import RunRecord
 
 
@@ -35,40 +32,6 @@ def traces_of(history: History, page: str, sha256: str | None = None) -> list[Re
         if (row["sha256"] == sha256 if sha256 and row["sha256"] else row["page"] == page)
     ]
     return sorted(found, key=lambda one: one.record.created, reverse=True)
-
-
-def other_settings(trace: RecordedTrace, results: Iterable[OcrResult]) -> list[str]:
-    """Settings in which a trace of a page is not like these readings of it: "preset tiny, here small".
-
-    What is not known of either is left out.
-    """
-    read, record, row = list(results), trace.record, trace.row
-    inputs = [one.inputs for one in read if one.inputs is not None]
-    attention, prompt = (record.settings.get(name) for name in ("attention", "prompt"))
-    names = sorted({one.backend for one in read})
-    sides: dict[str, tuple[Any, Iterable[str | None]]] = {
-        "backends": (" and ".join(sorted({row["a"], row["b"]})), [" and ".join(names)] if names[1:] else []),
-        "preset": (row["preset"], [one.request.preset for one in read]),
-        "dtype": (record.dtype, [one.dtype for one in inputs]),
-        "attention": (None if attention == "auto" else attention, [one.attention for one in inputs]),
-        "prompt": (_prompt(read, prompt), [_prompt([one], one.request.prompt) for one in read]),
-    }
-    found = []
-    for name, (traced, values) in sides.items():
-        known = sorted({value for value in values if value is not None})
-        if traced and known and traced not in known:
-            found.append(f"{name} {short(str(traced))}, here {' and '.join(map(short, known))}")
-    return found
-
-
-def _prompt(results: Iterable[OcrResult], given: str | None) -> str | None:
-    """Name a prompt of the results' model, which is given by its text or its name; another is its text."""
-    named = {
-        text: name
-        for one in results
-        for name, text in MODELS[one.request.model].decoding.prompts.items()
-    }  # fmt: skip
-    return named.get(given, given) if given else given
 
 
 def summary_of(history: History, trace: RecordedTrace) -> TraceSummary:

@@ -198,7 +198,7 @@ def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: Histor
     assert options.images == [f"scans/page-{number}.png" for number in range(4)]
     assert (options.engine, options.preset, options.infer.max_new_tokens) == ("fast", "gundam", 64)
     assert "Imported from nsys; no command recorded." in words(test)
-    assert f"Made at commit {COMMITS[1]}, with changes that were not committed." in words(test)
+    assert f"{COMMITS[1]}, with changes that were not committed." in words(test)
 
 
 def test_chosen_runs_open_on_the_other_pages(history: History) -> None:

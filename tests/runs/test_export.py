@@ -61,9 +61,6 @@ def test_a_zip_imports_elsewhere_as_the_same_run(
     pd.testing.assert_frame_equal(elsewhere.runs(), history.runs())
     again = import_paths(elsewhere, [tmp_path / "out.zip"])
     assert (len(again.imported), len(again.known)) == (0, 2)
-    # The same runs make the same archive.
-    export_runs(history, ["run-1", "failed"], tmp_path / "again.zip")
-    assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
 
 
 def test_texts_are_written_for_the_benchmark_s_evaluator(history: History, tmp_path: Path) -> None:
@@ -96,7 +93,7 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shutil.copyfileobj", full)
+    monkeypatch.setattr(zipfile.ZipFile, "write", full)
     with pytest.raises(ExportError, match="No space left"):
         export_runs(history, ["run-1"], tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}

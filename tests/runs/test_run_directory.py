@@ -135,10 +135,10 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
         ("timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
         ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
         ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
-        ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
+        ("timings", {"page": "p", "stage": "sam"}, "backend.* null values"),
         ("readings", {"page": "p", "token_ids": [2**40]}, "token_ids"),
         ("readings", {"page": "p", "width": 2**70}, "width"),
-        ("readings", {"width": 1}, "page may not be empty"),
+        ("readings", {"width": 1}, "page' with null values"),
     ],
 )
 def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:

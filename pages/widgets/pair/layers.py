@@ -14,7 +14,7 @@ from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
-from dsocr_core.runs.traces import other_settings, summary_of, traces_of
+from dsocr_core.runs.traces import summary_of, traces_of
 from pages.widgets.shared import plots, resources
 from pages.widgets.shared.messages import plain, show_error
 
@@ -28,7 +28,7 @@ _LEAST = 1e-8
 
 
 def draw(comparison: Comparison, key: str) -> None:
-    """The newest recorded trace of a page, one under its readings' settings before all others."""
+    """The newest recorded trace of a page."""
     try:
         history = resources.history()
         history.refresh()
@@ -38,11 +38,7 @@ def draw(comparison: Comparison, key: str) -> None:
         if not found:
             st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
             return
-        others = [other_settings(one, comparison.results.values()) for one in found]
-        chosen, other = min(zip(found, others, strict=True), key=lambda one: bool(one[1]))
-        if other:
-            st.warning(plain(f"Traced under other settings: {'; '.join(other)}."))
-        show(summary_of(history, chosen), f"recorded {moment(chosen.record.created)}", key)
+        show(summary_of(history, found[0]), f"recorded {moment(found[0].record.created)}", key)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
 

@@ -13,7 +13,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, significant
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import checkout_words, has_value
+from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs.address import STATE, bound, value
@@ -109,9 +109,11 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
             st.markdown(f"Imported from {record.source}; no command recorded.")
             continue
         st.code(command, language=None, wrap_lines=True)
+        changed = ", with changes that were not committed" if record.git_dirty else ""
+        commit = "Its commit is not known." if record.git_commit is None else f"{record.git_commit}{changed}."
         made_up = "" if record.command else " The command is made from the run's settings."
         # As HTML: Markdown makes a link of an address, however it is escaped.
-        st.html(f"<div class='dsocr-reasons'>{escape(checkout_words(record) + made_up)}</div>")
+        st.html(f"<div class='dsocr-reasons'>{escape(commit + made_up)}</div>")
 
 
 # --- tags and notes -------------------------------------------------------------------------------

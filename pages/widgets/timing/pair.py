@@ -9,7 +9,7 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import WHOLE, engine_name, has_value
+from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
@@ -91,7 +91,7 @@ def _before(chosen: RunSelection, b: Side, sides: list[Side]) -> Side:
     """The newest run before B of its setting; else the one before it, or B itself."""
     of = chosen.facts[b[0]]
     older = [each for each in sides if chosen.facts[each[0]]["created"] < of["created"] and each[1] == b[1]]
-    alike = (each for each in older if chosen.condition(each[0]) == chosen.condition(b[0]))
+    alike = (each for each in older if setting(chosen.facts[each[0]]) == setting(of))
     return next(alike, None) or next(iter(older), None) or b
 
 

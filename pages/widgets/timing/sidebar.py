@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import condition, run_labels
+from dsocr_core.runs.labels import run_labels
 from pages.widgets.shared import resources, shown_runs
 from pages.widgets.timing.address import STATE, bound, value
 
@@ -42,10 +42,6 @@ class RunSelection:
     def facts(self) -> dict[str, dict[str, Any]]:
         """Rows of all runs by their id."""
         return dict(zip(self.every["run_id"], self.every.to_dict("records"), strict=True))
-
-    def condition(self, run: str) -> str:
-        """Conditions under which alone a run's times may be compared."""
-        return condition(self.facts[run])
 
     def offered(self, *chosen: str, runs: pd.DataFrame | None = None) -> list[str]:
         """Runs for a select box, newest first; those chosen stay whatever the filters say."""
