@@ -13,7 +13,7 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.reading.records import GROUNDING_PROMPT, UNLIMITED
+from dsocr_core.reading.records import UNLIMITED
 from dsocr_core.settings import InferSettings, Settings, VendorSettings, settings_of
 
 PAGE = Path("page.png")
@@ -40,13 +40,6 @@ def test_defaults_suit_the_checkpoint_and_inf_is_no_limit() -> None:
     assert Settings(checkpoint="elsewhere", preset="Base").preset_name == "base"
     for text in ("inf", "INF", " inf "):
         assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
-
-
-def test_a_request_carries_what_decides_a_page() -> None:
-    settings = Settings(preset="tiny", infer=InferSettings(max_new_tokens=9, no_repeat_ngram_size=35))
-    request = settings.request(Path("a.png"), "paper.pdf#2")
-    assert (request.preset, request.prompt, request.name) == ("tiny", GROUNDING_PROMPT, "paper.pdf#2")
-    assert (request.max_new_tokens, request.no_repeat_ngram_size) == (9, 35)
 
 
 def test_settings_come_back_from_their_document_and_an_unknown_one_is_refused() -> None:

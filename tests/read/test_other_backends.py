@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,12 +24,9 @@ from dsocr_core.settings import Settings, settings_against
 from tests.read.test_report import document, shown
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
-    TEXT,
     Reply,
     Sent,
     busy,
-    cut_off,
-    raw,
     scripted_server,
     whole,
 )
@@ -56,20 +52,6 @@ def read(
     settings: list[Settings], plan: RunPlan, runs: Sequence[Recording] = (), cancel: CancelToken | None = None
 ) -> Report:
     return read_run(list(map(Session, settings)), plan, runs=runs, cancel=cancel)
-
-
-def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], tmp_path: Path) -> None:
-    faults = (busy(503), raw(b"<html>", "text/html"), cut_off, whole("x" * 10, token_ids=[-1]))
-    with scripted_server(whole(), *faults, whole()) as server:
-        settings = Settings(device="cpu", a=served(server.address, name="far"))
-        report = read([settings], RunPlan(tuple(pages), tmp_path / "out"))
-    rows = document(report)["pages"]
-    assert [row["error"] is None for row in rows] == [True, False, False, False, False, True]
-    assert [row["text_raw"] for row in rows if row["text_raw"]] == [TEXT, TEXT]
-    assert (report.passed, report.failed) == (2, 4)
-    lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
-    assert {line["backend"] for line in lines} == {"far"} and len(lines) == 6
-    assert sum("error" in line for line in lines) == 4
 
 
 def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], tmp_path: Path) -> None:

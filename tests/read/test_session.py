@@ -14,12 +14,10 @@ import pytest
 import dsocr_core.runs.result_cache as results_module
 from data.samples.record import ship
 from dsocr_core.backends.backend import Backend, Opening
-from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.base.specs import parse_backend
 from dsocr_core.base.uses import Closed
-from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.read.session import PageCancelled, Session
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
@@ -79,17 +77,6 @@ def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
     measuring = session_of(session.settings, tmp_path / "results", StandIn(), StandIn("vendor"), **special)
     request = session.settings.request(page)
     assert measuring.compare(request).a is not None and session.recorded(request) is None
-
-
-def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
-    monkeypatch.setattr("dsocr_core.backends.on_device.shared_checkpoint", lambda *_: None)
-    for special in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
-        opening = Opening(tmp_path, **special)  # type: ignore[arg-type]
-        _ = engine_backend(Settings(device="cpu"), opening).engine
-        asked.append(published_backend(Settings(device="cpu"), opening).vendor._top_two)
-    assert asked == [True, True, *[False] * 6]
 
 
 def test_a_shipped_result_greets_where_no_number_type_is_named_and_names_no_path_of_the_machine(

@@ -3,13 +3,12 @@
 import time
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr_core.reading import boxes as boxes_module
-from dsocr_core.reading.boxes import iou, match_boxes
+from dsocr_core.reading.boxes import match_boxes
 from dsocr_core.reading.markup import Box, Coordinates, page_boxes, parse
 
 Rows = Sequence[tuple[str, Coordinates]]
@@ -19,22 +18,6 @@ def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
     """Boxes on a page of 999 x 999 pixels, where a coordinate is a pixel."""
     text = "".join(f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>t" for label, box in rows)
     return page_boxes(parse(text), (999, 999))
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ((0, 0, 10, 10), (0, 0, 10, 10), 1.0), ((0, 0, 10, 10), (5, 0, 15, 10), 50 / 150),
-        ((0, 0, 10, 10), (10, 0, 20, 10), 0.0), ((0, 0, 10, 10), (2, 2, 4, 4), 4 / 100),
-        ((10, 10, 0, 0), (0, 0, 10, 10), 1.0), ((5, 5, 5, 5), (5, 5, 5, 5), 1.0),
-        ((5, 5, 5, 9), (5, 5, 5, 5), 0.0),
-    ],
-)  # fmt: skip
-def test_iou_by_hand(a: Coordinates, b: Coordinates, expected: float) -> None:
-    [pair] = match_boxes(make(("t", a)), make(("t", b)), 101.0)[:1]
-    corners = [np.array([[*sorted(box[::2]), *sorted(box[1::2])]])[:, [0, 2, 1, 3]] for box in (a, b)]
-    assert iou(*corners)[0, 0] == pytest.approx(expected)
-    assert pair.iou in (None, pytest.approx(expected))
 
 
 def test_boxes_are_matched_moved_relabelled_or_on_one_side_only() -> None:
@@ -65,6 +48,8 @@ PLACE = (100, 100, 500, 500)
         ([LINE], [("text", (100, 130, 900, 142))], ["moved"]),
         ([LINE], [("title", (100, 130, 900, 142))], ["only_a", "only_b"]),
         ([LINE], [("text", (100, 200, 900, 212))], ["only_a", "only_b"]),
+        # A box without area is equal to itself.
+        ([("text", (5, 5, 5, 5))], [("text", (5, 5, 5, 5))], ["matched"]),
         # Labels tell boxes of one place apart.
         ([("image", PLACE), ("image_caption", PLACE)],
          [("image_caption", (101, 100, 500, 500)), ("image", (100, 100, 500, 501))], ["matched"] * 2),

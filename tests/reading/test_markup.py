@@ -95,12 +95,6 @@ def test_malformed_coordinates_have_a_reason(coordinates: str, reason: str) -> N
     assert len(span.boxes) == (1 if "box 2" in reason else 0)
 
 
-def test_markup_that_is_cut_off_is_text() -> None:
-    text = "<|ref|>title<|/ref|><|det|>[[169"
-    (span,) = parse(f"<|ref|>a<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>x{text}")
-    assert span.text == f"x{text}" and parse(text) == ()
-
-
 @pytest.mark.parametrize(
     ("unit", "tail"),
     [

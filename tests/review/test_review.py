@@ -108,21 +108,6 @@ def test_what_cannot_be_reviewed(history: History) -> None:
             open_review(history, *arguments.split())
 
 
-def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) -> None:
-    """A run of another program has texts, and no inputs."""
-    with history.writer(plain_record("old", backends=("eager", "vendor"), dtype="float32")) as run:
-        for backend in ("eager", "vendor"):
-            run.add_rows("readings", [{"page": "p", "backend": backend, "text_raw": "a"}])
-    history.refresh()
-    review = open_review(history, "old")
-    (page,) = review.pages
-    states = {line.name: line.state for line in page.report.inputs}
-    assert {states[name] for name in ("dtype", "grid", "prompt tokens", "tiles SHA-256")} == {"not known"}
-    a = review.detail("p").a
-    assert page.kinds == () and a is not None
-    assert (a.inputs, a.token_ids, a.finish_reason) == (None,) * 3
-
-
 def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
     cases: list[tuple[list[int | None] | None, list[float]]] = [
         ([1, 2] * 400, [float("nan"), 1.0] * 400),
@@ -147,24 +132,6 @@ def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
         assert detail.a is not None and detail.b is not None
         assert detail.a.top_two == detail.b.top_two == ()
         assert detail.report is not None and detail.report.first_divergence is not None
-
-
-def test_times_of_both_sides(history: History) -> None:
-    pages = {}
-    for number in range(12):
-        a, b = make_result(markup(), "eager"), make_result(markup(), "vendor")
-        slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in a.timings)
-        pages[f"p{number}"] = {"eager": a, "vendor": replace(b, timings=slow)}
-    for name in ("slow-1", "slow-2", "slow-3"):
-        write(history, name, pages, git_commit="1" * 40)
-        stages = open_review(history, "slow-1").stages().set_index("stage")
-        if name == "slow-1":
-            assert stages.loc["total", "verdict"] == "inconclusive"  # one process
-    # preprocess 1, tokenizer 2, prefill 50, decode 100, postprocess 5: vision lies inside prefill.
-    total = stages.loc["total"]
-    assert stages.index[-1] == "total" and total["median_a"] == pytest.approx(158)
-    assert (total["verdict"], total["runs_a"], total["pages"]) == ("slower", 3, 12)
-    assert total["ratio"] == pytest.approx(1.31)
 
 
 def test_a_run_has_one_time_of_a_page_wherever_it_is_shown(history: History) -> None:
