@@ -98,7 +98,7 @@ def profile(
 
 
 def gate(
-    settings: Annotated[Settings, "engine"],
+    settings: Settings,
     images: tuple[str, ...] = (),
     *,
     baseline: str | None = None,
@@ -108,7 +108,6 @@ def gate(
     repeats: int = 10,
     contended: bool = False,
     markdown: str | None = None,
-    engine: EngineName = "eager",
     size: str = "1280x1280",
     tokens: int = 100,
     batch: int = 1,
@@ -127,7 +126,6 @@ def gate(
         repeats: processes a side at most
         contended: count processes beside other programs too
         markdown: write Markdown, for a pull request
-        engine: engine to measure
         size: of the page in pixels
         tokens: new tokens; the end token is ignored
         batch: pages that the fast engine reads together
@@ -146,7 +144,7 @@ def gate(
         raise SettingsError(f"--fail-above is '{fail_above[:20]}': give a percentage like 3%")
     metrics = tuple(filter(None, (name.strip() for name in on.split(","))))
     sides, pages = "x".join(map(str, parse_size(size))), pages or max(Work.pages, batch)
-    work = Work(settings, engine, sides, tokens, batch, pages, passes)
+    work = Work(settings, settings.engine, sides, tokens, batch, pages, passes)
     with ExitStack() as stack:
         cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))

@@ -4,7 +4,6 @@ any comparison.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,6 @@ from rich.text import Text
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import shortened
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
 from dsocr_core.cli.answers import written
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
 _RUN_DOCUMENT = "run.json"
 _MOST_TOGETHER = 256
-_SHOWN = 40
-"""Characters of a fact that people are shown; --json has all of them."""
 _HOW = ("engine", "checkpoint", "device", "dtype", "attention", "rotary")
 """Settings of the second reading that win over the run's where they are on the command line."""
 _WHERE = ("vendor", "history", "tolerance", "clean_pages", "draft", "a", "b")
@@ -176,13 +172,9 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
 
 
 def _causes(answer: Answer) -> Iterator[RenderableType]:
-    """Each page's facts that are not equal, what was tried, then the conclusion; --json has all."""
+    """What was tried on each page, then the conclusion; --json has what both sides used, too."""
     for page in answer.pages:
         finding = page.finding
-        yield f"{page.name}: A and {page.other}"
-        for line in page.facts:
-            if line.state != "equal":
-                yield f"{line.state}: {line.name}: {_fact(line.a)} | {_fact(line.b)}"
         for trial in finding.trials:
             match = trial.match
             agrees = "exactly" if match.exact else f"{match.agreed} of {match.of} characters"
@@ -193,10 +185,6 @@ def _causes(answer: Answer) -> Iterator[RenderableType]:
         if finding.sentence:
             yield f"{page.name}: {finding.sentence}"
     yield Text(answer.sentence, style="bold")
-
-
-def _fact(value: str | None) -> str:
-    return "not known" if value is None else shortened(json.dumps(value, ensure_ascii=False)[1:-1], _SHOWN)
 
 
 # --- a run that is read again ----------------------------------------------------------------------

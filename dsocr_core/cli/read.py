@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from io import StringIO
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
@@ -68,7 +67,7 @@ class Compared:
     """
 
     failed: int
-    document: dict[str, Any] | Callable[[TextIO], None]
+    document: dict[str, Any] | Callable[..., None]
     shown: Sequence[Shown]
     runs: Sequence[str] = ()
     lines: Sequence[Shown] = ()
@@ -87,12 +86,8 @@ class Compared:
 
     def answer(self) -> Answer:
         """What is shown, then the lines."""
-        document = self.document
-        if self.why is not None:
-            if callable(document):
-                document(text := StringIO())
-                document = json.loads(text.getvalue())
-            document = document | {"why": self.why}
+        document, why = self.document, {} if self.why is None else {"why": self.why}
+        document = partial(document, **why) if callable(document) else document | why
         return Answer(document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK)
 
 

@@ -98,14 +98,14 @@ class Report:
             self._lines += [Text(f"{source}: {each}", style="red") for each in failed]
             self._lines += [] if failed else _lines(source, results, self._spans)
 
-    def write_json(self, stream: TextIO) -> None:
-        """The JSON document of `--json`, a row at a time."""
+    def write_json(self, stream: TextIO, **more: Any) -> None:
+        """The JSON document of `--json`, a row at a time, with `more` at its end."""
         self._rows.seek(0)
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
         left_over = {name: left.document() for name, left in self.left_over.items()}
-        stream.write("], " + json.dumps(self._totals() | {"left_over": left_over})[1:] + "\n")
+        stream.write("], " + json.dumps(self._totals() | {"left_over": left_over} | more)[1:] + "\n")
 
     def print(self, console: Console) -> None:
         """A table for people, errors, and the first spans of each backend."""
