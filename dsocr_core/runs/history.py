@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +25,13 @@ from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
 from dsocr_core.runs.checksums import read_checksums, verify
-from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, connect
-from dsocr_core.runs.history_tables import NAMED_BY_SHAPES
-from dsocr_core.runs.ingest import annotation_name
-from dsocr_core.runs.queries import QUERIES
-from dsocr_core.runs.queries.query import literal
+from dsocr_core.runs.history_file import HistoryFile, Listing, OpenFile, connect
+from dsocr_core.runs.ingest import Run, annotation_name
+from dsocr_core.runs.queries import QUERIES, VIEWS, named, with_tables
+from dsocr_core.runs.queries.query import REQUIRED, literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, VIEWS, read_rows, relation, stored
+from dsocr_core.runs.schema import TABLES, read_rows, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 
@@ -54,7 +55,7 @@ SELECT name, string_agg(column_name, ', ' ORDER BY place) AS columns
 FROM (
     SELECT table_name AS name, column_name, min(column_index) AS place FROM duckdb_columns()
     WHERE (NOT internal AND table_name <> 'answer')
-       OR table_name IN ({", ".join(map(literal, sorted({*TABLES, *VIEWS})))}) GROUP BY ALL
+       OR table_name IN ({", ".join(map(literal, [*TABLES, *VIEWS]))}) GROUP BY ALL
 )
 GROUP BY name ORDER BY name
 """
@@ -106,10 +107,9 @@ class History:
     def close(self) -> None:
         """Interrupt what other threads ask, wait for them, and delete temporary files. May be repeated."""
         self._uses.end()
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._made.close)
+        with contextlib.closing(self._made):
             if self._opened is not None:
-                stack.callback(self._opened.close)
+                self._opened.close()
 
     @property
     def _file(self) -> OpenFile:
@@ -126,20 +126,17 @@ class History:
             # A damaged file may be whole again without a change of the directory that it lies in.
             return self._refresh(every=bool(self._file.damaged))
 
-    def _refresh(self, every: bool = False, anew: bool = False, shapes: bool = False) -> int:
-        """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file;
-        `shapes`: with the FLOPs and times by shape of page."""
+    def _refresh(self, every: bool = False, anew: bool = False) -> int:
+        """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file."""
         was, self._listing = self._file, Listing.of(self._roots, None if every else self._listing)
         noted = len(was.notes)
         if anew:
             self._made.discard()
-        if not anew and not (shapes and was.unshaped) and was.take_in(self._roots, self._listing):
-            file = was
-        else:  # the former one is closed when nobody asks it any more
-            file = self._opened = self._made.current(self._listing, was, shapes)
-        before, after = ({run.id: run for run in each.entries.values()} for each in (was, file))
+        if anew or not was.take_in(self._listing):  # the former one is closed when nobody asks it any more
+            self._opened = self._made.current(self._listing, was)
+        before, after = was.entries, self._file.entries
         changed = [run_id for run_id in {**before, **after} if before.get(run_id) != after.get(run_id)]
-        if changed or len(file.notes) != noted or file.damaged != was.damaged:
+        if changed or len(self._file.notes) != noted or self._file.damaged != was.damaged:
             self.state = object()  # after the file: what is made between has the older state
         if changed:
             self.state_of_runs = self.state
@@ -179,30 +176,41 @@ class History:
         if name not in QUERIES:
             raise HistoryError(f"there is no query '{name}'; there are {', '.join(sorted(QUERIES))}")
         query = QUERIES[name]
+        values = query.parameters | parameters
         unknown = parameters.keys() - query.parameters.keys()
-        missing = [key for key, value in query.parameters.items() if value is ... and key not in parameters]
+        missing = [key for key, value in values.items() if value is REQUIRED]
         if unknown or missing:
             raise HistoryError(f"query {name}: unknown {sorted(unknown)}, missing {missing}")
-        values = {**query.parameters, **parameters}
-        bound = {key: [*of] if isinstance(of, (tuple, set)) else of for key, of in values.items()}
+        values = {key: [*of] if isinstance(of, (tuple, set)) else of for key, of in values.items()}
 
         def answer() -> pd.DataFrame:
-            self._with_shapes(query.sql)
-            with self._file.cursor() as cursor:
-                files = {table: self._files(table, query.chosen(bound)) for table in query.tables}
-                for table in files:
-                    cursor.register(f"no_{stored(table)}", TABLES[stored(table)].empty_table())
-                there = {table: found for table, found in files.items() if found}
-                frame: pd.DataFrame = cursor.execute(query.asked(there), bound | there).df()
-                return frame
+            runs = values.get("run_ids", [values["a"], values["b"]] if "a" in values else None)
+            oldest_first = [run for run in self._file.entries if runs is None or run in {*runs}]
+            step = query.together or 0
+            if not step or len(oldest_first) <= step:
+                return self._frame(query.sql, values, oldest_first)
+            parts = [oldest_first[at : at + step] for at in range(0, len(oldest_first), step)]
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                frames = [
+                    *threads.map(lambda of: self._frame(query.sql, values | {"run_ids": of}, of), parts)
+                ]
+            return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
         return self._ask(answer), query.shown(values)
 
-    def _with_shapes(self, statement: str) -> None:
-        """Have the FLOPs and times by shape of page in the file, where a statement names them."""
-        if self._file.unshaped and any(name in statement for name in NAMED_BY_SHAPES):
-            with self._refreshing:
-                self._refresh(shapes=True)
+    def _frame(self, sql: str, values: Mapping[str, Any], run_ids: Iterable[str] = ()) -> pd.DataFrame:
+        """The answer to a statement; tables of runs have the rows of these runs."""
+        with self._file.cursor() as cursor:
+            tables = [name for name in named(sql) if name in TABLES]
+            files = {table: found for table in tables if (found := self._files(table, run_ids))}
+            for table in tables:
+                cursor.register(f"no_{table}", TABLES[table].empty_table())
+            try:
+                cursor.execute(with_tables(sql, files), {**values, **files})
+            except duckdb.BinderException:
+                cursor.execute(with_tables(sql, files, earlier=True), {**values, **files})
+            frame: pd.DataFrame = cursor.df()
+            return frame
 
     def _ask(
         self, ask: Callable[[], T], faults: tuple[type[Exception], ...] = _ANY, what: str = "the history"
@@ -237,12 +245,10 @@ class History:
         """
         if reason := select_only(statement):
             raise HistoryError(reason)
-        words = statement.lower()
 
         def ask() -> pd.DataFrame:
-            self._with_shapes(words)
             return statements.answer(
-                lambda connection: self._connect(words, connection), statement, limits, self._uses
+                lambda connection: self._connect(statement, connection), statement, limits, self._uses
             )
 
         try:
@@ -250,25 +256,24 @@ class History:
         except OverLimit as error:
             raise HistoryError(f"SQL: {error}") from error
 
-    def _connect(self, words: str, connection: duckdb.DuckDBPyConnection) -> None:
+    def _connect(self, statement: str, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the tables that a statement may name."""
         connect(connection, self._made.path)
         connection.register("annotations", self._file.annotations())
-        views = [name for name in VIEWS if name in words]
-        for name in sorted({stored(name) for name in (*TABLES, *views) if name in words}):
-            files = self._files(name, self._file.entries)
-            table: object = TABLES[name].empty_table()
-            if files:
-                table = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
-            connection.register(name, table)
-        for name in views:
-            connection.execute(f"CREATE TEMP VIEW {name} AS FROM {relation(name, VIEWS[name][0])}")
+        for name in named(statement):
+            if name in VIEWS:
+                connection.execute(f"CREATE TEMP VIEW {name} AS {VIEWS[name]}")
+                continue
+            rows: object = TABLES[name].empty_table()
+            if files := self._files(name, self._file.entries):
+                rows = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
+            connection.register(name, rows)
 
     def _files(self, table: str, run_ids: Iterable[str]) -> list[str]:
-        """Parquet files with the rows of these runs, of a view those of the table that it is read from."""
-        table, entries = stored(table), self._file.entries
+        """Parquet files with the rows of these runs. Raises EntryGone."""
+        entries = self._file.entries
         having = [entries[run_id] for run_id in run_ids if run_id in entries]
-        return [str(self._directory(run) / f"{table}.parquet") for run in having if table in run.tables]
+        return [f"{self._directory(run)}/{table}.parquet" for run in having if table in run.tables]
 
     def runs(self, **filters: Any) -> pd.DataFrame:
         """The runs that pass the filters of the query `runs`, newest first."""
@@ -292,10 +297,9 @@ class History:
         """Raises HistoryError when there is no such run."""
 
         def read() -> RunRecord:
-            with self._file.cursor() as cursor:
-                of = [self._entry(run_id).id]
-                [[document]] = cursor.execute("SELECT document FROM entries WHERE run_id = ?", of).fetchall()
-            return RunRecord.from_json(read_document(document.encode()))
+            of = {"run_id": self._entry(run_id).id}
+            document = self._frame("SELECT document FROM entries WHERE run_id = $run_id", of)["document"]
+            return RunRecord.from_json(read_document(document.item().encode()))
 
         return self._ask(read)
 
@@ -313,10 +317,11 @@ class History:
         """All rows of a run, by table."""
 
         def read() -> dict[str, pa.Table]:
-            names, directory = self._entry(run_id).tables, self.directory(run_id)
-            schemas = {name: schema for name, schema in TABLES.items() if name in names}
+            run, directory = self._entry(run_id), self.directory(run_id)
             return {
-                name: read_rows(directory / f"{name}.parquet", schema) for name, schema in schemas.items()
+                name: read_rows(directory / f"{name}.parquet", schema)
+                for name, schema in TABLES.items()
+                if name in run.tables
             }
 
         return self._ask(read)
@@ -344,11 +349,11 @@ class History:
         """A run's directory. Raises HistoryError, StorageError."""
         return self._directory(self._entry(run_id))
 
-    def _directory(self, run: Entry) -> Path:
+    def _directory(self, run: Run) -> Path:
         """Raises EntryGone."""
         return self._roots[run.root].directory(run.id)
 
-    def _entry(self, run_id: str) -> Entry:
+    def _entry(self, run_id: str) -> Run:
         if (run := self._file.entries.get(run_id)) is not None:
             return run
         if why := self._file.damaged.get(run_id):
@@ -407,12 +412,8 @@ class History:
         return len(gone)
 
     def _marked_trash(self) -> set[str]:
-        def ask() -> set[str]:
-            with self._file.cursor() as cursor:
-                rows = cursor.execute("SELECT run_id FROM marks WHERE trashed").fetchall()
-            return {run_id for (run_id,) in rows}
-
-        return self._ask(ask)
+        marked = self._ask(lambda: self._frame("SELECT run_id FROM marks WHERE trashed", {}))
+        return {*marked["run_id"]}
 
     def _annotate(self, rows: Sequence[tuple[str | None, ...]]) -> None:
         if not rows:

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -32,7 +31,7 @@ from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs import ingest
-from dsocr_core.runs.history_tables import CREATE, VIEWS
+from dsocr_core.runs.ingest import Run
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.storage import EntryGone, Storage, StorageError, Version, writing
@@ -63,9 +62,9 @@ class Listing:
     @classmethod
     def of(cls, roots: Sequence[Storage], before: Listing | None = None) -> Listing:
         """`before`: folders that did not change since are not looked into. Raises StorageError."""
+        versions = [root.versions(before.versions[at] if before else {}) for at, root in enumerate(roots)]
         runs: dict[str, At] = {}
         notes: dict[At, str] = {}
-        versions = [root.versions(before.versions[at] if before else {}) for at, root in enumerate(roots)]
         for number, root in enumerate(roots):
             for name, (_, version) in versions[number].items():
                 runs.setdefault(name, (number, version))
@@ -73,22 +72,9 @@ class Listing:
         return cls(runs, notes, versions)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A run that can be asked for."""
-
-    id: str
-    root: int
-    version: str
-    tables: frozenset[str]
-    """Tables it has rows of."""
-
-
 def connect(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
-    """Open a file for reading, with its views; `annotations` are to come. Raises duckdb.Error."""
+    """Open a file for reading; its annotations are to come. Raises duckdb.Error."""
     connection.execute(f"ATTACH {literal(str(file))} AS ix (READ_ONLY); {_SEARCH}")
-    connection.execute("CREATE TABLE annotations AS FROM ix.annotations LIMIT 0")
-    connection.execute(VIEWS)
 
 
 class OpenFile:
@@ -96,45 +82,39 @@ class OpenFile:
 
     def __init__(self, file: Path, roots: Sequence[Storage], uses: Uses) -> None:
         """`uses` are its owner's. Raises duckdb.Error for a damaged file."""
-        self._uses, self._guard = uses, threading.Lock()
+        self._roots, self._uses, self._guard = roots, uses, threading.Lock()
         self.inode = _inode(file)
         self._connection = duckdb.connect(":memory:")
         try:
             connect(self._connection, file)
-            self._connection.execute("INSERT INTO annotations FROM ix.annotations")
+            self._connection.execute("CREATE TABLE annotations AS FROM ix.annotations")
             places = {"places": [str(root.root) for root in roots]}
             self._connection.execute("SET allowed_directories = $places", places)
             self._connection.execute("SET enable_external_access = false; SET enable_progress_bar = false")
-            self._load()
+            self._load(self._connection)
         except BaseException:
             self._connection.close()
             raise
 
-    def _load(self) -> None:
-        def rows(statement: str) -> list[Any]:
-            return self._connection.execute(statement).fetchall()
-
-        columns = "run_id, root, version, tables, damage, document IS NOT NULL, shaped"
-        found = rows(f"SELECT {columns} FROM entries ORDER BY created, run_id")
-        self.runs: dict[str, At] = {run_id: (root, version) for run_id, root, version, *_ in found}
-        self.damaged = {run_id: damage for run_id, _, _, _, damage, *_ in found if damage is not None}
-        self.entries = {
-            run_id: Entry(run_id, root, version, frozenset(tables))
-            for run_id, root, version, tables, damage, whole, _ in found
-            if damage is None and whole
-        }
-        """Runs, oldest first."""
-        self.unshaped = [run_id for run_id, *_, shaped in found if run_id in self.entries and not shaped]
-        """Runs whose FLOPs and times by shape are not in it."""
-        notes = self._connection.execute(
-            "SELECT root, name, version, damage FROM annotation_files"
-        ).fetchall()
-        [[self.newest_note]] = self._connection.execute(
-            "SELECT coalesce(max(position), 0) FROM annotations"
-        ).fetchall()
+    def _load(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(
+            "SELECT run_id, root, version, tables, damage, runs.run_id IS NOT NULL FROM entries "
+            "LEFT JOIN runs USING (run_id) ORDER BY runs.created, run_id"
+        )
+        found = [
+            (Run(name, root, at, self._roots[root].root / "runs" / name, tables=tables, damage=damage), whole)
+            for name, root, at, tables, damage, whole in connection.fetchall()
+        ]
+        self.runs: dict[str, At] = {run.id: (run.root, run.version) for run, _ in found}
+        self.damaged = {run.id: run.damage for run, _ in found if run.damage is not None}
+        self.entries = {run.id: run for run, whole in found if whole}
+        """Runs that can be asked for, oldest first."""
+        notes = connection.execute("SELECT root, name, version, damage FROM annotation_files").fetchall()
         self.notes = {(root, name): version for root, name, version, _ in notes}
         self.bad_notes = {name: damage for _, name, _, damage in notes if damage is not None}
         self._written = len(notes)
+        newest = connection.execute("SELECT coalesce(max(position), 0) FROM annotations").fetchall()
+        self.newest_note: int = newest[0][0]
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -152,14 +132,14 @@ class OpenFile:
             rows: pa.Table = cursor.sql("FROM annotations").to_arrow_table()
             return rows
 
-    def take_in(self, roots: Sequence[Storage], listing: Listing) -> bool:
+    def take_in(self, listing: Listing) -> bool:
         """Tell whether these runs are its own; new annotations it reads itself, up to a number."""
         if self.runs != listing.runs or any(listing.notes.get(file) != at for file, at in self.notes.items()):
             return False
         if len(listing.notes) - self._written > _MOST_LATER:
             return False
         if new := {file: at for file, at in listing.notes.items() if file not in self.notes}:
-            rows, files = ingest.read_annotations(roots, new)
+            rows, files = ingest.read_annotations(self._roots, new)
             with self.cursor() as cursor:
                 ingest.insert(cursor, "annotations", rows)
             self.notes |= {(file["root"], file["name"]): file["version"] for file in files}
@@ -185,8 +165,9 @@ class HistoryFile:
     def __init__(self, roots: Sequence[Storage], cache: Path, uses: Uses) -> None:
         """Raises StorageError where the machine takes no file."""
         self._roots, self._uses = roots, uses
-        form = [str(root.root) for root in roots], CREATE, SCHEMA_VERSION, RULE, duckdb.__version__
-        self._folder = cache / "index" / hashlib.sha256(json.dumps(form).encode()).hexdigest()[:16]
+        form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
+        digest = hashlib.sha256(json.dumps([*form, duckdb.__version__]).encode()).hexdigest()
+        self._folder = cache / "index" / digest[:16]
         self._temporary: Temporary | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -209,19 +190,14 @@ class HistoryFile:
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
-    def current(self, listing: Listing, known: OpenFile | None = None, shapes: bool = False) -> OpenFile:
+    def current(self, listing: Listing, known: OpenFile | None = None) -> OpenFile:
         """The file with what is listed or came since; made, or brought up to date, where it is not.
 
         `known` is the file as it was opened before, and is opened anew where another one took its place.
-        `shapes`: with the FLOPs and times by shape of page. Raises StorageError where the roots cannot be
-        listed, or no file can be made at all.
+        Raises StorageError where the roots cannot be listed, or no file can be made at all.
         """
-
-        def has_all(file: OpenFile | None) -> bool:
-            return file is not None and file.take_in(self._roots, listing) and not (shapes and file.unshaped)
-
         found = self._opened(known)
-        if found is not None and has_all(found):
+        if found is not None and found.take_in(listing):
             with contextlib.suppress(OSError):
                 os.utime(self._folder)
             return found
@@ -229,16 +205,14 @@ class HistoryFile:
             with self._lock():
                 # Another process may have waited for the lock, too.
                 listing, found = Listing.of(self._roots, listing), self._opened(found)
-                if found is not None and has_all(found):
-                    return found
-                return self._written(listing, found, shapes)
+                return found if found and found.take_in(listing) else self._written(listing, found)
         except (duckdb.Error, OSError) as error:
             self._uses.check()
             if found is None:
                 cause = f"{one_line(error)}; let DSOCR_CACHE name a folder that takes files"
                 raise StorageError(f"{self._folder}: the history's index cannot be made ({cause})") from error
             self.discard()  # a block of it may be damaged
-        return self.current(listing, shapes=shapes)
+        return self.current(listing)
 
     def _opened(self, known: OpenFile | None) -> OpenFile | None:
         """The file as it is; None where there is none that can be read."""
@@ -248,7 +222,7 @@ class HistoryFile:
             return known
         try:
             return OpenFile(self.path, self._roots, self._uses)
-        except (duckdb.Error, ValueError, TypeError):
+        except (duckdb.Error, LookupError, ValueError, TypeError):
             self._uses.check()  # an interruption says nothing about the file
             self.discard()
             return None
@@ -270,7 +244,7 @@ class HistoryFile:
                     time.sleep(_LOOK_S)
             yield
 
-    def _written(self, listing: Listing, base: OpenFile | None, shapes: bool) -> OpenFile:
+    def _written(self, listing: Listing, base: OpenFile | None) -> OpenFile:
         """Write a copy of the file with what is new, and rename it. Raises OSError, duckdb.Error."""
         part = self.path.with_suffix(".tmp")
         parts = (part, part.with_name(f"{part.name}.wal"))
@@ -281,12 +255,10 @@ class HistoryFile:
                 shutil.copyfile(self.path, part)
             connection = duckdb.connect(":memory:")
             with contextlib.closing(connection), self._uses.use(connection.interrupt):
-                connection.execute(f"ATTACH {literal(str(part))} AS ix; USE ix")
+                connection.execute(f"ATTACH {literal(str(part))} AS ix; USE ix; {ingest.DESCRIBED}")
                 if base is None:
-                    connection.execute(CREATE)
+                    connection.execute(ingest.CREATE)
                 self._fill(connection, listing, base)
-                if shapes:
-                    self._add_shapes(connection)
                 connection.execute("USE memory; DETACH ix")  # which writes all of it into the file
             part.replace(self.path)
         finally:
@@ -298,7 +270,7 @@ class HistoryFile:
         return OpenFile(self.path, self._roots, self._uses)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, listing: Listing, base: OpenFile | None) -> None:
-        was, runs = base.runs if base else {}, list[ingest.Run]()
+        was, runs = base.runs if base else {}, list[Run]()
         ingest.forget(connection, [run_id for run_id, at in was.items() if listing.runs.get(run_id) != at])
         for name, (root, version) in sorted(listing.runs.items()):
             if was.get(name) != (root, version):
@@ -315,16 +287,6 @@ class HistoryFile:
         rows, files = ingest.read_annotations(self._roots, new)
         ingest.insert(connection, "annotations", rows)
         ingest.insert(connection, "annotation_files", files)
-
-    def _add_shapes(self, connection: duckdb.DuckDBPyConnection) -> None:
-        rows = connection.execute(
-            "SELECT run_id, root, version, tables FROM entries "
-            "WHERE shaped IS NULL AND damage IS NULL AND document IS NOT NULL"
-        ).fetchall()
-        ingest.add_shapes(
-            connection,
-            [ingest.Run(name, root, at, self._roots[root], tables=tables) for name, root, at, tables in rows],
-        )
 
 
 def _delete_unused(parent: Path) -> None:

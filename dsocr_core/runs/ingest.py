@@ -1,4 +1,8 @@
-"""What comes into the history's index: runs held against their checksums, and rows of annotation files."""
+"""What comes into the history's index: its tables, runs held against their checksums, rows of annotations.
+
+The index has what is asked of many runs at once: their records, and figures that never change. Everything
+else (times, boxes, texts, kernels) is read from the files of the runs that are asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +25,7 @@ from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
-from dsocr_core.runs.history_tables import OF_A_RUN, OF_SHAPES, TABLES_OF_RUNS
-from dsocr_core.runs.queries.query import LISTED
+from dsocr_core.runs.queries.runs import LISTED
 from dsocr_core.runs.record import (
     RecordError,
     RunRecord,
@@ -34,11 +37,92 @@ from dsocr_core.runs.record import (
 )  # fmt: skip
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows
-from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage
+from dsocr_core.runs.storage import UNLISTED, Storage
 
 Row = dict[str, Any]
 _TOGETHER = 500
 """Runs of a transaction."""
+
+DESCRIBED = """
+CREATE TEMP TABLE described (
+    run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, backends VARCHAR[], engine VARCHAR,
+    device VARCHAR, gpu VARCHAR, host VARCHAR, dtype VARCHAR, attention VARCHAR, preset VARCHAR,
+    profiled BOOLEAN, git_commit VARCHAR, git_dirty BOOLEAN, notes VARCHAR
+)
+"""
+"""Runs that are just added."""
+CREATE = f"""
+CREATE TABLE entries (
+    run_id VARCHAR, root INTEGER, version VARCHAR, tables VARCHAR[], document VARCHAR, damage VARCHAR
+);
+CREATE TABLE annotation_files (root INTEGER, name VARCHAR, version VARCHAR, damage VARCHAR);
+CREATE TABLE facts (run_id VARCHAR, section VARCHAR, name VARCHAR, value VARCHAR);
+CREATE TABLE annotations (
+    position BIGINT, time TIMESTAMP, run_id VARCHAR, kind VARCHAR, page VARCHAR, name VARCHAR, value VARCHAR
+);
+CREATE TABLE stage_statistics (
+    run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, n BIGINT, median DOUBLE,
+    p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
+);
+CREATE TABLE page_statistics (
+    run_id VARCHAR, backend VARCHAR, n BIGINT, median DOUBLE, p95 DOUBLE, mean DOUBLE, pages VARCHAR[]
+);
+CREATE TABLE page_totals (
+    run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
+);
+CREATE TABLE parity_totals (
+    run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
+    not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
+);
+CREATE TABLE runs AS {LISTED};
+"""
+"""Tables of a new file; a change of a text here makes another file."""
+_OF_RUNS = (
+    "entries", "runs", "facts", "stage_statistics", "page_statistics", "page_totals", "parity_totals",
+)  # fmt: skip
+
+
+def _rows(table: str) -> str:
+    return f"(FROM read_parquet(${table}) SEMI JOIN described USING (run_id))"
+
+
+FILL = {
+    "timings": f"""
+INSERT INTO stage_statistics
+    SELECT run_id, backend, stage, inside, nullif(n, 0), quantiles[1], quantiles[2], quantiles[3],
+           CASE WHEN n > 0 THEN mean ELSE given_mean END, CASE WHEN n > 0 THEN std ELSE given_std END, total
+    FROM (
+        SELECT run_id, backend, stage, bool_or(inside_prefill) AS inside, count(ms) AS n, avg(ms) AS mean,
+               quantile_cont(ms, [0.5, 0.05, 0.95]) AS quantiles, stddev_samp(ms) AS std, sum(ms) AS total,
+               avg(milliseconds) FILTER (aggregate = 'mean') AS given_mean,
+               avg(milliseconds) FILTER (aggregate = 'std') AS given_std
+        FROM (SELECT *, CASE aggregate WHEN 'page' THEN milliseconds END AS ms FROM {_rows("timings")})
+        GROUP BY run_id, backend, stage
+    );
+INSERT INTO page_statistics
+    SELECT run_id, backend, count(*), median(ms), quantile_cont(ms, 0.95), avg(ms),
+           list_sort(list(DISTINCT regexp_replace(page, ' #[0-9]+\\z', '')))
+    FROM (
+        SELECT run_id, backend, page, sum(milliseconds) AS ms FROM {_rows("timings")}
+        WHERE aggregate = 'page' AND NOT inside_prefill GROUP BY run_id, backend, page
+    )
+    GROUP BY run_id, backend
+""",
+    "readings": f"""
+INSERT INTO page_totals
+    SELECT run_id, backend, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
+    FROM {_rows("readings")} GROUP BY run_id, backend
+""",
+    "parity": f"""
+INSERT INTO parity_totals
+    SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
+           count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
+           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable'),
+           avg(character_error_rate), max(max_coordinate_difference_percent)
+    FROM {_rows("parity")} GROUP BY run_id
+""",
+}
+"""Statements that add runs which are `described`, by the table of theirs that they read."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +132,7 @@ class Run:
     id: str
     root: int
     version: str
-    storage: Storage
+    directory: Path
     document: str | None = None
     record: RunRecord | None = None
     tables: Sequence[str] = ()
@@ -56,17 +140,18 @@ class Run:
     parity_rule: object = None
     damage: str | None = None
 
-    def file(self, table: str) -> str:
-        """Name a table's file. Raises EntryGone."""
-        return str(self.storage.directory(self.id) / f"{table}.parquet")
+    def files(self, table: str) -> list[str]:
+        """Name the table's file, where there is one."""
+        return [str(self.directory / f"{table}.parquet")] if table in self.tables else []
 
 
 def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
-    run = Run(name, root, version, storage)
+    directory = storage.root / "runs" / name
+    run = Run(name, root, version, directory)
     if version.startswith(UNLISTED):
         return replace(run, damage=version)
-    directory = storage.directory(name)
+    storage.directory(name)
     try:
         if (content := storage.document(name)) is None:
             if (directory / CHECKSUMS).exists():
@@ -93,64 +178,33 @@ def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
     return replace(run, document=content.decode(), record=record, tables=known, parity_rule=rule)
 
 
-def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    """Add runs; of those whose files are no tables the damage alone.
+def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run], most: int = _TOGETHER) -> None:
+    """Add runs, each part in one transaction; where that fails halves of it, and last a damaged run alone.
 
-    Raises duckdb.Error where the fault is not with one of them.
+    Raises duckdb.Error where the fault is not with a run.
     """
-    _in_parts(
-        connection, runs, _add, lambda run, why: _add(connection, [replace(run, record=None, damage=why)])
-    )
-
-
-def add_shapes(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    """Add FLOPs and times by shape of page; none of a run whose tables do not tell them."""
-
-    def add(connection: duckdb.DuckDBPyConnection, some: Sequence[Run]) -> None:
-        _fill(connection, some, OF_SHAPES)
-        _shaped(connection)
-
-    def without(run: Run, _: str) -> None:
-        _expect(connection, [run.id])
-        _shaped(connection)
-
-    _in_parts(connection, runs, add, without)
-
-
-def _shaped(connection: duckdb.DuckDBPyConnection) -> None:
-    connection.execute("UPDATE entries SET shaped = true WHERE run_id IN (FROM expected)")
-
-
-def _in_parts(
-    connection: duckdb.DuckDBPyConnection,
-    runs: Sequence[Run],
-    add: Callable[[duckdb.DuckDBPyConnection, Sequence[Run]], None],
-    damaged: Callable[[Run, str], None],
-    most: int = _TOGETHER,
-) -> None:
-    """Add runs, each part in one transaction; where that fails halves of it, and last a damaged run alone."""
     for at in range(0, len(runs), most):
         some = runs[at : at + most]
         connection.execute("BEGIN")
         try:
-            add(connection, some)
+            _add(connection, some)
             connection.execute("COMMIT")
         except duckdb.InterruptException:
             raise
-        except (duckdb.Error, EntryGone) as error:
+        except duckdb.Error as error:
             connection.execute("ROLLBACK")
             if len(some) > 1:
-                _in_parts(connection, some, add, damaged, (len(some) + 1) // 2)
-            elif some[0].id in some[0].storage.names():
+                add_runs(connection, some, (len(some) + 1) // 2)
+            elif some[0].directory.is_dir():  # else it was removed just now
                 if (damage := _damage(some[0], error)) is None:
                     raise
-                damaged(some[0], damage)
+                _add(connection, [replace(some[0], record=None, damage=damage)])
 
 
 def _damage(run: Run, error: Exception) -> str | None:
     """Say which file of a run is as it was written and no table of this version."""
     for table in run.tables:
-        file = Path(run.file(table))
+        file = run.directory / f"{table}.parquet"
         try:
             if not pq.read_schema(file).equals(TABLES[table]):
                 return f"{file.name}: does not have the columns of this version"
@@ -162,13 +216,13 @@ def _damage(run: Run, error: Exception) -> str | None:
 
 
 def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
+    insert(connection, "entries", [vars(run) | {"run_id": run.id} for run in runs])
     whole = [(run, run.record) for run in runs if run.record is not None]
-    entries = [vars(run) | {"run_id": run.id, "created": run.record and run.record.created} for run in runs]
-    insert(connection, "entries", entries)
+    connection.execute("DELETE FROM described")
     described = [
         vars(record) | {"run_id": run.id, "created": time_of(record.created)} for run, record in whole
     ]
-    insert(connection, "runs", described)
+    insert(connection, "described", described)
     facts = [
         {"run_id": run.id, "section": section, "name": name, "value": value}
         for run, record in whole
@@ -176,34 +230,25 @@ def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
         for name, value in flattened(getattr(record, section))
     ]
     insert(connection, "facts", facts)
-    _fill(connection, [run for run, _ in whole], OF_A_RUN)
+    for table, statements in FILL.items():
+        if files := [file for run, _ in whole for file in run.files(table)]:
+            for statement in statements.split(";"):
+                connection.execute(statement, {table: files})
     for run, record in whole:
         if "parity" in run.tables and run.parity_rule != RULE:
             _judge_anew(connection, run, record)
-    connection.execute(f"INSERT INTO listed_runs {LISTED}")
-
-
-def _fill(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run], statements: Sequence[str]) -> None:
-    _expect(connection, [run.id for run in runs])
-    for statement in statements:
-        names = {*re.findall(r"\$(\w+)", statement)}
-        files = {name: [run.file(name) for run in runs if name in run.tables] for name in names}
-        if all(files.values()):
-            of_files, *more = statement.split(";")
-            connection.execute(of_files, files)
-            for each in more:
-                connection.execute(each)
+    connection.execute(f"INSERT INTO runs {LISTED}")
 
 
 def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunRecord) -> None:
     """Count the pages by today's rule; what cannot be read keeps its verdicts, and so does what was identical
     or could not be compared."""
     with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
-        rows = read_rows(Path(run.file("parity")), columns=["page", "verdict"]).to_pylist()
+        rows = read_rows(run.directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
         verdicts = {row["page"]: row["verdict"] for row in rows}
         again = {page for page, verdict in verdicts.items() if verdict in ("within_tolerance", "differs")}
         results: dict[str, list[OcrResult]] = {}
-        for row, result in RunDirectory(run.storage.directory(run.id)).results() if again else ():
+        for row, result in RunDirectory(run.directory).results() if again else ():
             if row["page"] in again and result is not None:
                 results.setdefault(row["page"], []).append(result)
         for page, read in results.items():
@@ -221,27 +266,17 @@ def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunReco
 
 def forget(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
     """Take runs out again."""
-    if run_ids:
-        _expect(connection, run_ids)
-        for table in TABLES_OF_RUNS:
-            connection.execute(f"DELETE FROM {table} WHERE run_id IN (FROM expected)")
-
-
-def _expect(connection: duckdb.DuckDBPyConnection, run_ids: Iterable[str]) -> None:
-    """Say which runs the next statements are about."""
-    connection.execute("CREATE OR REPLACE TEMP TABLE expected (run_id VARCHAR)")
-    connection.execute("INSERT INTO expected SELECT unnest($ids)", {"ids": list(run_ids)})
+    for table in _OF_RUNS if run_ids else ():
+        connection.execute(f"DELETE FROM {table} WHERE list_contains($ids, run_id)", {"ids": [*run_ids]})
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows into a table; what it has no column for is left out."""
-    if not rows:
-        return
-    names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
-    connection.register("given_rows", pa.table({name: [row.get(name) for row in rows] for name in names}))
-    try:
+    if rows:
+        names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
+        given = pa.table({name: [row.get(name) for row in rows] for name in names})
+        connection.register("given_rows", given)
         connection.execute(f"INSERT INTO {table} BY NAME FROM given_rows")
-    finally:
         connection.unregister("given_rows")
 
 

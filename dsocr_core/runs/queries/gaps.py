@@ -1,42 +1,74 @@
-"""Views of FLOP gaps and times, by run, shape of page and stage: `flop_gaps`, `stage_times`, `devices`."""
+"""FLOP gaps and times by run, shape of page and stage, read from the runs' files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analytic_model.hardware import HARDWARE
+from dsocr_core.models.stages import COMPUTED, INSIDE_PREFILL, Stage
 from dsocr_core.runs.queries.query import Query, literal
-from dsocr_core.runs.shapes import COUNTED, COUNTS_SQL
+from dsocr_core.runs.shapes import COUNTS_SQL, SHAPE_SQL
 
 QUERIES: dict[str, Query] = {}
 TOGETHER = "pages read together share their steps"
 _PEAKS = ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s")
 _NAMES = ", ".join(_PEAKS)
-
-
 _CARDS = ", ".join(
     f"({literal((place, card.pattern, card.name, *(getattr(card, each) for each in _PEAKS)))[1:-1]})"
     for place, card in enumerate(HARDWARE.values())
     if card.pattern
 )
 
-# One statement each, in the order in which they name one another. `least` bounds any code from below: its
-# FLOPs at the device's peak, and the bytes that have to move at its bandwidth.
-VIEWS = f"""
-CREATE VIEW devices AS
+
+def _of_stages(text: str, between: str = ", ", stages: Iterable[Stage] = COMPUTED) -> str:
+    return between.join(text.format(stage) for stage in stages)
+
+
+# `least` bounds any code from below: its FLOPs at the device's peak, and the bytes that have to move at its
+# bandwidth. The prefill of a page is what the vision inside it leaves.
+VIEWS = {
+    "devices": f"""
     SELECT DISTINCT ON (gpu) gpu, device, {_NAMES}
     FROM (SELECT DISTINCT gpu FROM runs WHERE NOT contains(gpu, ' MIG '))
     JOIN (VALUES {_CARDS}) AS cards (place, pattern, device, {_NAMES})
           ON regexp_matches(trim(gpu), pattern, 'i')
-    ORDER BY gpu, place;
-CREATE VIEW stage_times AS
-    SELECT run_id, runs.created, runs.git_commit, backend, shape, stage, inside_prefill, n, milliseconds,
-           coalesce(own_milliseconds, milliseconds) AS own_milliseconds
-    FROM shape_times JOIN runs AS runs USING (run_id)
+    ORDER BY gpu, place
+    """,
+    # Counts of shapes, of sweeps and of imported runs; an earlier bench has others, page by page.
+    "shape_flops": f"""
+    SELECT run_id, backend, shape, stage, kind, flops, CASE kind WHEN 'least' THEN bytes END AS bytes
+    FROM stage_flops WHERE flops IS NOT NULL AND (shape IS NOT NULL OR page IS NULL)
     UNION ALL BY NAME
-    SELECT run_id, runs.created, runs.git_commit, backend, stage, inside_prefill, n,
-           coalesce(median, mean) AS milliseconds, milliseconds AS own_milliseconds
-    FROM stage_statistics JOIN runs AS runs USING (run_id)
-    WHERE runs.source <> 'dsocr';
-CREATE VIEW flop_gaps AS
+    SELECT run_id, printf('%dx%d tiles, batch %d, context %d, %d steps', tile_columns, tile_rows, batch,
+           context, steps) AS shape, part AS stage,
+           CASE engine WHEN 'eager' THEN 'analytic' ELSE 'measured' END AS kind, flops
+    FROM sweep_points WHERE engine IN ('eager', 'counted')
+    UNION ALL BY NAME {COUNTS_SQL}
+    """,
+    # A column a stage until the end: a group a shape and stage takes several times as long.
+    "stage_times": f"""
+    WITH pages AS (
+        SELECT run_id, backend, page, {_of_stages("avg(milliseconds) FILTER (stage = '{0}') AS {0}")}
+        FROM timings WHERE aggregate = 'page' GROUP BY run_id, backend, page
+    ),
+    shaped AS (
+        SELECT {SHAPE_SQL} AS shape, pages.* REPLACE (
+                   prefill - {_of_stages("coalesce({0}, 0)", " - ", INSIDE_PREFILL)} AS prefill
+               )
+        FROM pages JOIN readings USING (run_id, backend, page) WHERE shape IS NOT NULL
+    ),
+    of_shapes AS (
+        SELECT run_id, backend, shape, unnest([{_of_stages("'{0}'")}]) AS stage,
+               unnest([{_of_stages("count({0})")}]) AS n,
+               unnest([{_of_stages("median({0})")}]) AS milliseconds
+        FROM shaped GROUP BY run_id, backend, shape
+    )
+    FROM of_shapes WHERE n > 0
+    UNION ALL BY NAME
+    SELECT run_id, backend, stage, n, coalesce(median, mean) AS milliseconds
+    FROM stage_statistics JOIN runs USING (run_id) WHERE source <> 'dsocr'
+    """,
+    "flop_gaps": f"""
     WITH counts AS (
         SELECT run_id, backend, shape, stage,
                any_value(flops) FILTER (kind = 'analytic') AS analytic,
@@ -45,18 +77,21 @@ CREATE VIEW flop_gaps AS
                any_value(flops) FILTER (kind = 'traced') AS traced,
                any_value(flops) FILTER (kind = 'least') AS least,
                any_value(bytes) FILTER (kind = 'least') AS bytes
-        FROM (FROM flops UNION BY NAME ({COUNTS_SQL})) GROUP BY ALL
+        FROM shape_flops GROUP BY ALL
+    ),
+    machine AS (
+        SELECT run_id, git_commit, created, profiled, checkpoint AS model, devices.device,
+               coalesce(engine LIKE '% pages together', false) AS runs_together,
+               1e12 * CASE dtype WHEN 'bfloat16' THEN bfloat16_tflops
+                                 WHEN 'float32' THEN float32_tflops END AS peak_flops_per_s,
+               1e9 * bandwidth_gb_s AS bandwidth
+        FROM runs LEFT JOIN devices USING (gpu)
     ),
     joined AS (
-        SELECT counts.*, runs.git_commit, runs.created, runs.profiled, runs.checkpoint AS model,
-               devices.device, times.n, times.own_milliseconds AS milliseconds,
-               coalesce(engine LIKE '% pages together', false) AS runs_together,
-               1e12 * CASE runs.dtype WHEN 'bfloat16' THEN devices.bfloat16_tflops
-                                      WHEN 'float32' THEN devices.float32_tflops END AS peak_flops_per_s,
-               1e9 * devices.bandwidth_gb_s AS bandwidth,
+        SELECT counts.*, machine.* EXCLUDE (run_id), times.n, times.milliseconds,
                CASE WHEN NOT runs_together THEN 1e3 * least / peak_flops_per_s END AS compute_ms,
                CASE WHEN NOT runs_together THEN 1e3 * bytes / bandwidth END AS memory_ms
-        FROM counts JOIN listed_runs AS runs USING (run_id) LEFT JOIN devices USING (gpu)
+        FROM counts JOIN machine USING (run_id)
         LEFT JOIN stage_times AS times
              ON times.run_id = counts.run_id AND times.stage = counts.stage
              AND times.backend IS NOT DISTINCT FROM counts.backend
@@ -78,11 +113,12 @@ CREATE VIEW flop_gaps AS
                 WHEN device IS NULL THEN 'device not known'
                 WHEN peak_flops_per_s IS NULL THEN 'peak of the device not known'
                 WHEN lower_bound_ms IS NULL THEN 'bytes not known' END AS no_bound
-    FROM joined;
-"""
+    FROM joined
+    """,
+}
 
 # Per run, backend, shape of page and stage: FLOPs by arithmetic and as counted, their gap, the stage's time
-# and its lower bound on the run's device; prefill is what vision leaves of it.
+# and its lower bound on the run's device.
 QUERIES["flop_gaps"] = Query(
     """
     SELECT * FROM flop_gaps
@@ -90,6 +126,7 @@ QUERIES["flop_gaps"] = Query(
     ORDER BY created, run_id, backend, shape, stage
     """,
     {"run_ids": None},
+    together=10,
 )
 
 # Per run, backend and stage, what loses most first: sums over its shapes of page for one page, weighted by
@@ -121,18 +158,18 @@ QUERIES["gap_stages"] = Query(
              analytic DESC NULLS LAST, stage
     """,
     {"run_ids": None},
+    together=10,
 )
 
 # Runs without FLOPs, and why they have none.
 QUERIES["gap_missing"] = Query(
-    f"""
+    """
     SELECT run_id, source,
            CASE WHEN source <> 'dsocr' THEN 'imported without FLOPs'
                 WHEN pages IS NULL THEN 'no page was read'
                 ELSE 'recorded without FLOPs' END AS reason
     FROM listed
-    WHERE NOT trashed AND run_id NOT IN (SELECT run_id FROM flops)
-      AND run_id NOT IN (SELECT run_id FROM annotations WHERE kind = '{COUNTED}')
+    WHERE NOT trashed AND run_id NOT IN (SELECT run_id FROM shape_flops)
     ORDER BY run_id
     """
 )

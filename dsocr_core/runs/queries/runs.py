@@ -2,9 +2,67 @@
 
 from __future__ import annotations
 
-from dsocr_core.runs.queries.query import REQUIRED, Query
+from dsocr_core.reading.records import POLICY_FIELDS
+from dsocr_core.runs.labels import PUBLISHED
+from dsocr_core.runs.queries.query import Query
+from dsocr_core.runs.record import flattened
+from dsocr_core.runs.schema import TABLES
+from dsocr_core.settings import InferSettings
 
 QUERIES: dict[str, Query] = {}
+VIEWS = {
+    "marks": """
+    SELECT run_id,
+           coalesce(list(name ORDER BY name) FILTER (kind = 'tag' AND value = 'on'), []) AS tags,
+           max(nullif(value, '')) FILTER (kind = 'note') AS note,
+           coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
+    FROM (
+        SELECT run_id, kind, name, arg_max(coalesce(value, ''), position) AS value
+        FROM annotations WHERE page IS NULL GROUP BY run_id, kind, name
+    )
+    GROUP BY run_id
+    """,
+    "listed": """
+    SELECT runs.*, coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed
+    FROM runs LEFT JOIN marks USING (run_id)
+    """,
+}
+
+# What decides how much work a page is, with what `described` has; NULL where a run's settings do not say.
+_PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
+"""Settings in which other engines differ from the published code, with what it does."""
+_names = ", ".join(f"'infer.{name}'" for name in _PUBLISHED)
+_published = ", ".join(f"('infer.{name}', '{value}')" for name, value in flattened(_PUBLISHED))
+LISTED = f"""
+    SELECT described.*, described.run_id IN (
+               SELECT run_id FROM facts
+               WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
+           ) AS contended,
+           totals.pages, totals.failed, totals.new_tokens,
+           parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
+           parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable,
+           work.* EXCLUDE (run_id)
+    FROM described
+    LEFT JOIN (
+        SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
+        FROM page_totals GROUP BY run_id
+    ) AS totals USING (run_id)
+    LEFT JOIN parity_totals USING (run_id)
+    LEFT JOIN (
+        SELECT run_id, any_value(value) FILTER (name = 'checkpoint') AS checkpoint,
+               any_value(value) FILTER (name = 'prompt') AS prompt,
+               any_value(value) FILTER (name = 'infer.max_new_tokens') AS max_new_tokens,
+               any_value(value) FILTER (name = 'infer.no_repeat_ngram_size') AS no_repeat_ngram_size,
+               nullif(any_value(value) FILTER (name = 'draft'), '') AS draft,
+               coalesce(
+                   string_agg(replace(name, 'infer.', '') || ' ' || value, ', ' ORDER BY name)
+                   FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
+                   '{PUBLISHED}'
+               ) AS policy
+        FROM facts SEMI JOIN described USING (run_id) WHERE section = 'settings' GROUP BY run_id
+    ) AS work USING (run_id)
+"""
+"""The table `runs`, of those that are `described`: such joins take longer than asking."""
 
 # The runs that pass the filters, newest first, with their marks and what is in them; NULL filters nothing.
 QUERIES["runs"] = Query(
@@ -32,15 +90,11 @@ _SETTING = (
 # Per run of a commit and backend, newest first: its machine and setting as one number, the pages timed.
 QUERIES["settings"] = Query(
     f"""
-    WITH timed AS (
-        SELECT run_id, backend, list_sort(list(DISTINCT regexp_replace(page, ' #[0-9]+\\z', ''))) AS pages
-        FROM timed_pages WHERE list_contains($run_ids, run_id) GROUP BY ALL
-    )
     SELECT run_id, git_commit, git_dirty, timed.backend, timed.pages, hash({_SETTING}) AS setting
-    FROM listed JOIN timed USING (run_id) WHERE git_commit IS NOT NULL
+    FROM listed JOIN page_statistics AS timed USING (run_id)
+    WHERE git_commit IS NOT NULL AND list_contains($run_ids, run_id)
     ORDER BY created DESC, run_id DESC, backend
     """,
-    {"run_ids": REQUIRED},
 )
 
 # What decides the times of runs as one number, the same for runs of one commit, machine and setting; newest
@@ -72,7 +126,6 @@ QUERIES["facts"] = Query(
     SELECT run_id, section, name, value FROM facts WHERE list_contains($run_ids, run_id)
     ORDER BY section, name, list_position($run_ids, run_id)
     """,
-    {"run_ids": REQUIRED},
 )
 
 # Everything that was noted about a run, in order.
@@ -81,7 +134,7 @@ QUERIES["annotations"] = Query(
     SELECT time, kind, page, name, value FROM annotations
     WHERE run_id = $run_id AND ($kind::VARCHAR IS NULL OR kind = $kind) ORDER BY position
     """,
-    {"run_id": REQUIRED, "kind": None},
+    {"kind": None},
 )
 
 # Every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back.
@@ -93,7 +146,6 @@ QUERIES["verdicts"] = Query(
     FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
     WHERE page IS NOT NULL AND id IS NOT NULL AND run_id = $run_id ORDER BY time, position
     """,
-    {"run_id": REQUIRED},
 )
 
 # --- read from the runs' files when they are asked for ---------------------------------------------
@@ -103,12 +155,12 @@ QUERIES["kernels"] = Query(
     """
     SELECT run_id, stage, name, total_ns, instances, avg_ns, med_ns, min_ns, max_ns, stddev_ns, time_percent,
            total_ns / nullif(sum(total_ns) OVER (PARTITION BY run_id, stage), 0) AS share
-    FROM read_parquet($kernels)
+    FROM kernels
     WHERE list_contains($run_ids, run_id) AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
     QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY total_ns DESC, name) <= $top
     ORDER BY run_id, stage NULLS FIRST, total_ns DESC, name
     """,
-    {"run_ids": REQUIRED, "stages": None, "top": 20},
+    {"stages": None, "top": 20},
 )
 
 # Launches that Nsight Compute profiled and every figure that it took of them, in the order of the profile;
@@ -120,8 +172,7 @@ for _name, _table, _order in (
 ):
     QUERIES[_name] = Query(
         f"""
-        FROM read_parquet(${_table}) WHERE list_contains($run_ids, run_id)
+        SELECT {", ".join(TABLES[_table].names)} FROM {_table} WHERE list_contains($run_ids, run_id)
         ORDER BY list_position($run_ids, run_id), {_order}
-        """,
-        {"run_ids": REQUIRED},
+        """
     )

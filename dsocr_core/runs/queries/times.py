@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsocr_core.runs.queries.query import REQUIRED, Query
+from dsocr_core.runs.queries.query import Query
 
 QUERIES: dict[str, Query] = {}
 
@@ -63,12 +63,12 @@ QUERIES["coverage"] = Query(
         SELECT page, min(sha256) <> max(sha256) AS other_image,
                bool_or(error IS NOT NULL) FILTER (side = 'a') AS failed_a,
                bool_or(error IS NOT NULL) FILTER (side = 'b') AS failed_b
-        FROM read_parquet($images) JOIN sides USING (run_id, backend) GROUP BY page
+        FROM images JOIN sides USING (run_id, backend) GROUP BY page
     ),
     paired AS (
         SELECT stage, page, median(milliseconds) FILTER (side = 'a') AS a_ms,
                median(milliseconds) FILTER (side = 'b') AS b_ms
-        FROM read_parquet($stage_timings) JOIN sides USING (run_id, backend)
+        FROM stage_timings JOIN sides USING (run_id, backend)
         WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY stage, page
     )
     SELECT stage, page, a_ms, b_ms,
@@ -86,7 +86,6 @@ QUERIES["coverage"] = Query(
     WINDOW of_page AS (PARTITION BY page)
     ORDER BY stage, page
     """,
-    dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED),
 )
 
 # Per pair of A and B, run like one of them, stage and page: milliseconds; pages whose image both have. A page
@@ -99,7 +98,7 @@ QUERIES["draws"] = Query(
                unnest($backends::VARCHAR[]) AS backend, unnest($chosen) AS chosen
     ),
     image AS (
-        SELECT run_id, page, any_value(sha256) AS sha256 FROM read_parquet($images)
+        SELECT run_id, page, any_value(sha256) AS sha256 FROM images
         WHERE list_contains($run_ids, run_id) GROUP BY run_id, page
     ),
     given AS (
@@ -108,7 +107,7 @@ QUERIES["draws"] = Query(
     ),
     measured AS (
         SELECT pair, side, run_id, page, stage, inside_prefill, median(milliseconds) AS ms
-        FROM read_parquet($stage_timings) JOIN sides USING (run_id, backend)
+        FROM stage_timings JOIN sides USING (run_id, backend)
         WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY ALL
     ),
     same AS (
@@ -126,5 +125,4 @@ QUERIES["draws"] = Query(
     QUALIFY min(stages) OVER of_page = max(stages) OVER of_page
     ORDER BY ALL
     """,
-    dict.fromkeys(("pairs", "sides", "run_ids", "backends", "chosen"), REQUIRED),
 )
