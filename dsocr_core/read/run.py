@@ -154,9 +154,9 @@ class RunWriter:
     def done(self) -> set[tuple[BackendName, str, str]]:
         """(backend, source, key) of every page that was read, and whose folders are there."""
         return {
-            (known.backend, known.source, known.key)
-            for known in self.run.run.done()
-            if self._export.folder(known.backend, known.image).is_dir()
+            (backend, source, key)
+            for backend, source, key, image in self.run.run.done()
+            if self._export.folder(backend, image).is_dir()
         }
 
     def add(self, outcome: PageOutcome) -> PageOutcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.metadata
 import json
 import os
@@ -12,7 +11,6 @@ import re
 import secrets
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -37,7 +35,7 @@ from dsocr_core.settings import Settings, history_location
 if TYPE_CHECKING:
     from dsocr_core.reading.clean import CleanPage
     from dsocr_core.runs.results import PageResults
-    from dsocr_core.runs.run_directory import CountRows, RunDirectory
+    from dsocr_core.runs.run_directory import CountRows
 
 Source = Literal[
     "dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "torch", "serving", "omnidocbench", "sweep"
@@ -337,31 +335,29 @@ class Recording:
     id: str | None = None
     """The run's id in the history, once it is there."""
 
-    def __post_init__(self) -> None:
-        self._exit = ExitStack()
-
     def __enter__(self) -> Recording:
         """Say what cannot be written before the first page is read; take up what a writer that was killed
         left. Raises DsocrError."""
+        from dsocr_core.runs.run_directory import RunDirectory  # pyarrow comes with it
+
         location = history_location(self.settings)
         if self.save and "://" not in location:
             require_writable(Path(location))
-        if self.out is not None:
-            self._exit.callback(self.run.close)
-            if self.save and self.run.continues:
-                self._exit.close()
-                raise DsocrError(
-                    f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "
-                    "import the directory when it is whole"
-                )
+        self.record = self._described(())
+        """The run before its first page: nothing measured. Its id does not change later."""
+        self.run = RunDirectory.open(self.out) if self.out else RunDirectory.create(location, self.record)
+        if self.out is not None and self.save and self.run.continues:
+            self.run.close()
+            raise DsocrError(
+                f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "
+                "import the directory when it is whole"
+            )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._exit:
-            if "run" not in vars(self):
-                return
+        with contextlib.closing(self.run):
             if isinstance(error, Cancelled | KeyboardInterrupt):
                 self.notes = CANCELLED
             elif error is not None:
@@ -371,23 +367,6 @@ class Recording:
                 self._finish()
             else:
                 self.run.discard()
-
-    @functools.cached_property
-    def record(self) -> RunRecord:
-        """Describe the run before its first page: nothing measured. Its id does not change later."""
-        return self._described(())
-
-    @functools.cached_property
-    def run(self) -> RunDirectory:
-        """Run that is written; one of the history is made when this is first asked for."""
-        # pyarrow comes with it: only where something is recorded.
-        from dsocr_core.runs.run_directory import RunDirectory
-
-        if self.out is not None:
-            return RunDirectory.open(self.out)
-        run = RunDirectory.create(history_location(self.settings), self.record)
-        self._exit.callback(run.close)
-        return run
 
     def add(self, source: str, comparison: Comparison, **more: Any) -> None:
         """Put down what A and B gave on a page; `more` is as `PageResults` has it. Raises StorageError."""

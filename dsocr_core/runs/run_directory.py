@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,14 +30,14 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import parse_value
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import json_bytes, name_text, text_name
-from dsocr_core.reading.clean import clean_path
+from dsocr_core.reading.clean import FOLDER as CLEAN
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
-from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, stored
+from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, stored, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage import Storage, StorageError, sync_directory, sync_tree, writing, writing_into
 
@@ -52,13 +52,8 @@ CountRows = Callable[[dict[str, Any] | None, str | None, Mapping[str, Iterable[S
 """Counter of FLOPs: rows of stage_flops by a model's config, a number type and shapes of each backend."""
 
 
-class Done(NamedTuple):
-    """A page that was read, and what it is found by."""
-
-    backend: BackendName
-    source: str
-    key: str
-    image: Path
+Done = tuple[BackendName, str, str, Path]
+"""A page that was read: its backend, name, the key that it is found by, and its file."""
 
 
 class RunDirectory:
@@ -107,8 +102,7 @@ class RunDirectory:
             with writing(directory):
                 for half in (directory / _DONE, *directory.rglob(".part-*")):  # of writers that were killed
                     shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
-            for number, file in run._files():
-                run._take_up(number, file)
+            run._take_up()
             run._exit = stack.pop_all()
         return run
 
@@ -170,8 +164,9 @@ class RunDirectory:
             with pa.ipc.new_file(content, rows.schema) as writer:
                 writer.write_table(rows)
             write_whole(file, content.getvalue().to_pybytes(), sync=True)
+        backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
         with self._turn:
-            self._part_of |= dict.fromkeys(_keys(rows), number)
+            self._part_of |= dict.fromkeys(backends, number)
 
     def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
         """Add rows of a table of `schema.TABLES`, written by `finish`; `run_id` may be left out.
@@ -215,7 +210,6 @@ class RunDirectory:
         """Write the run's tables and documents into a directory."""
         shapes: dict[str, dict[Shape, None]] = {}
         rows = dict.fromkeys(TABLES, 0)
-        pictures: dict[str, Path] = {}
         writers: dict[str, pq.ParquetWriter] = {}
 
         def add(name: str, table: pa.Table) -> None:
@@ -236,9 +230,6 @@ class RunDirectory:
                     add("timings", rows_to_table("timings", "", timing_rows(table)))
                     for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
                         shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
-                    more = table["more_pages"].combine_chunks().flatten().field("sha256")
-                    names = map(clean_path, (*table["sha256"].to_pylist(), *more.to_pylist()))
-                    pictures |= {name: self.directory / name for name in names if name}
                 flops = count(record.config, record.dtype, shapes) if count else []
                 add("stage_flops", rows_to_table("stage_flops", "", flops))
                 add("parity", rows_to_table("parity", "", self._parity()))
@@ -249,7 +240,8 @@ class RunDirectory:
             tables = {name: number for name, number in rows.items() if number}
             document = record.to_json() | {"tables": tables, "checksums": CHECKSUMS, "parity_rule": RULE}
             (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
-            write_checksums(target, {name: file for name, file in pictures.items() if file.exists()})
+            pictures = (self.directory / CLEAN).glob("*")
+            write_checksums(target, {f"{CLEAN}/{file.name}": file for file in pictures})
 
     def save_in(self, history: str, name: str) -> None:
         """Have the whole run in a history, too: its files under two names where the system has that."""
@@ -273,9 +265,9 @@ class RunDirectory:
 
     def results(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[Row, OcrResult | None]]:
         """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
-        blank, file = dict.fromkeys(SCHEMA.names), self.directory / "readings.parquet"
-        for table in _tables_of(file, columns) if file.exists() else ():
-            for row in table.to_pylist():
+        blank = dict.fromkeys(SCHEMA.names)
+        for number, table in self._readings(columns):
+            for row in () if number else table.to_pylist():
                 yield blank | row, result_of(blank | row)
 
     def facts(self) -> Iterator[OcrResult]:
@@ -297,39 +289,49 @@ class RunDirectory:
             return source
         return name_text(resolved)
 
-    def _files(self) -> list[tuple[int, Path]]:
-        """Files of readings with their numbers, the run's own, 0, first."""
+    def _readings(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[int, pa.Table]]:
+        """Rows of the run, numbered 0, and of the parts by their numbers, some at a time.
+
+        Raises pyarrow's errors and OSError.
+        """
+        schema = pa.schema([SCHEMA.field(name) for name in columns])
         whole = self.directory / "readings.parquet"
-        # Parquet: of a writer of an earlier version that was stopped.
-        parts = sorted(file for file in self._parts.glob("*") if file.suffix in (".arrow", ".parquet"))
-        return [*([(0, whole)] if whole.exists() else []), *((int(part.stem), part) for part in parts)]
+        if whole.exists():
+            for batch in pq.ParquetFile(whole).iter_batches(_ROWS_AT_ONCE, columns=[*columns]):
+                yield 0, with_columns(pa.Table.from_batches([batch]), schema)
+        for part in self._numbered_parts():
+            table = pa.ipc.open_file(part.read_bytes()).read_all()
+            yield int(part.stem), with_columns(table, schema)
 
-    def _take_up(self, number: int, file: Path) -> None:
-        """Know the pages of a file of readings."""
+    def _numbered_parts(self) -> list[Path]:
+        return sorted(self._parts.glob("[0-9]*"))
+
+    def _take_up(self) -> None:
+        """Know the pages of the run and of its parts."""
         try:
-            if not _schema_of(file).equals(SCHEMA):
-                raise StorageError(f"{file}: has the columns of another version: give another --out")
-            columns = ["page", "backend", "source", "path", "key", "error"]
-            rows = [row for table in _tables_of(file, columns) for row in table.to_pylist()]
+            for number, table in self._readings(("page", "backend", "source", "path", "key", "error")):
+                self._last = max(self._last, number)
+                for row in table.to_pylist():
+                    key = (row["page"], row["backend"])
+                    image = None if row["path"] is None else Path(text_name(row["path"]))
+                    self._part_of[key] = number
+                    self._done.pop(key, None)
+                    if row["error"] is None and row["key"] is not None and image is not None:
+                        self._done[key] = row["backend"], row["source"], row["key"], image
+                    if self._paths.get(row["page"]) is None:
+                        self._paths[row["page"]] = str(image.resolve()) if image else None
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise StorageError(f"{file}: cannot be read ({one_line(error, 200)})") from error
-        self._last = max(self._last, number)
-        for row in rows:
-            key = (row["page"], row["backend"])
-            image = None if row["path"] is None else Path(text_name(row["path"]))
-            self._part_of[key] = number
-            self._done.pop(key, None)
-            if row["error"] is None and row["key"] is not None and image is not None:
-                self._done[key] = Done(row["backend"], row["source"], row["key"], image)
-            if self._paths.get(row["page"]) is None:
-                self._paths[row["page"]] = str(image.resolve()) if image else None
+            cause = one_line(error, 200)
+            raise StorageError(
+                f"{self.directory}: its pages cannot be read ({cause}): give another --out"
+            ) from error
 
-    def _chosen(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def _chosen(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[pa.Table]:
         """The rows that count, some at a time."""
         waiting: list[pa.Table] = []
-        for number, file in self._files():
-            for table in _tables_of(file, columns):
-                waiting.append(table.filter([self._part_of[key] == number for key in _keys(table)]))
+        for number, table in self._readings(columns):
+            keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
+            waiting.append(table.filter([self._part_of[key] == number for key in keys]))
             if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
                 yield pa.concat_tables(waiting)
                 waiting = []
@@ -341,31 +343,11 @@ class RunDirectory:
         earlier = self.directory / "parity.parquet"
         rows = read_rows(earlier).drop_columns("run_id").to_pylist() if earlier.exists() else []
         found: dict[str, Row | None] = {row["page"]: row for row in rows}
-        for number, file in self._files():
-            if number:
-                parity = parse_value(_schema_of(file).metadata[_PARITY.encode()])
-                for table in _tables_of(file, ["page"]):
-                    found |= dict.fromkeys(table["page"].to_pylist(), parity)
+        for part in self._numbered_parts():
+            table = pa.ipc.open_file(part.read_bytes()).read_all()
+            parity = parse_value(table.schema.metadata[_PARITY.encode()])
+            found |= dict.fromkeys(table["page"].to_pylist(), parity)
         return [row for row in found.values() if row is not None]
-
-
-def _keys(table: pa.Table) -> Iterator[tuple[str, str | None]]:
-    return zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
-
-
-def _schema_of(file: Path) -> pa.Schema:
-    """Columns and metadata of a file of readings. Raises pyarrow's errors and OSError."""
-    return pa.ipc.open_file(file.read_bytes()).schema if file.suffix == ".arrow" else pq.read_schema(file)
-
-
-def _tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Rows of a file of readings, some at a time. Raises pyarrow's errors and OSError."""
-    if file.suffix == ".arrow":
-        table = pa.ipc.open_file(file.read_bytes()).read_all().replace_schema_metadata()
-        yield table if columns is None else table.select(columns)
-        return
-    for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns and [*columns]):
-        yield pa.Table.from_batches([batch]).replace_schema_metadata()
 
 
 def is_begun(directory: Path) -> bool:

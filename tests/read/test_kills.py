@@ -25,7 +25,7 @@ def kill_often(python: Path, root: Path, times: int) -> None:
         assert len(told) == len(set(told))
         if number % 3:
             with contextlib.closing(RunDirectory.open(root / "out")) as run:
-                found = [done.source for done in run.done()]
+                found = [source for _, source, *_ in run.done()]
         else:  # as any later run does, it ends what was begun
             with opened(root) as directory:
                 found = [source for _, source, _ in directory.done()]
