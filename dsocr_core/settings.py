@@ -62,17 +62,15 @@ class InferSettings:
     """Settings of decoding.
 
     Args:
-        max_new_tokens: a positive integer, or inf: until the end token or the context limit; 8192 is each
-            model's own limit, which for Unlimited-OCR is inf
-        no_repeat_ngram_size: no n-gram of this size may repeat; 0 is off. Left out it is the published code's
-            own: 20, or 35 with eval_mode and for Unlimited-OCR
+        max_new_tokens: a positive integer or inf; 8192 is each model's own limit, inf for Unlimited-OCR
+        no_repeat_ngram_size: no n-gram of this size may repeat; 0 is off, left out it is the model's own: 20,
+            or 35 with eval_mode and for Unlimited-OCR
         eval_mode: ask the published code for its text alone; it then writes no files
         test_compress: print image size, valid image tokens, text tokens and their ratio of every page
-        ngram_window: new tokens that the n-gram rule looks back on; 0 is the whole sequence as published. For
-            Unlimited-OCR 0 without an n-gram size is 128, and 1024 for several pages
+        ngram_window: new tokens that the n-gram rule looks back on; 0 is the model's own: the whole sequence,
+            or for Unlimited-OCR without an n-gram size 128, and 1024 for several pages
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
-        max_tiles: most tiles of a page that is cut; 9 is each model's own: 9, 6 for DeepSeek-OCR-2, 32 for
-            Unlimited-OCR (gundam-9 cuts to 9)
+        max_tiles: most tiles of a page; 9 is each model's own: 6 for DeepSeek-OCR-2, 32 for Unlimited-OCR
         tile_size: side of a tile in pixels, a multiple of 64; 640 is each model's own: 768 for DeepSeek-OCR-2
         template: plain is as published; no_newline drops the newline after <image>; roles writes a chat;
             newline, grounding and newline_grounding put that behind <image>

@@ -89,7 +89,8 @@ class CommandBackend(Backend):
                 raise DsocrError(f"{program} was stopped {words}")
 
         with contextlib.closing(child):
-            child.watch(0.05, check)
+            while not child.wait(0.05):
+                check()
             check()
         if child.returncode:
             said = child.last_line(300) or "it said nothing"

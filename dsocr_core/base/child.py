@@ -58,15 +58,16 @@ class Child:
         self._sending, self._taking, self._killed = threading.Lock(), threading.Lock(), False
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._tail = bytearray()
+        self._threads = list[threading.Thread]()
         if self._process.stderr is not None:
             os.set_blocking(self._process.stderr.fileno(), False)
-        self._threads = [
-            threading.Thread(target=read, args=(stream,), daemon=True)
-            for read, stream in ((self._drain, self._process.stderr), (self._hear, self._process.stdout))
-            if stream is not None
-        ]
-        for thread in self._threads:
-            thread.start()
+            self._start(self._drain, self._process.stderr)
+        if self._process.stdout is not None:
+            self._start(self._hear, self._process.stdout)
+
+    def _start(self, read: Callable[[IO[bytes]], None], stream: IO[bytes]) -> None:
+        self._threads.append(threading.Thread(target=read, args=(stream,), daemon=True))
+        self._threads[-1].start()
 
     @property
     def returncode(self) -> int | None:
@@ -75,7 +76,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self.returncode is None
 
     @property
     def memory_bytes(self) -> int:
@@ -113,11 +114,6 @@ class Child:
             self._process.wait(timeout_s)
         return self._process.returncode is not None
 
-    def watch(self, every_s: float, check: Callable[[], object]) -> None:
-        """Call `check` until the child has ended, for the limits that it has. Raises what `check` raises."""
-        while not self.wait(every_s):
-            check()
-
     def kill(self) -> None:
         """End it at once, with all that it has started and that did not leave its group."""
         if not self._killed:
@@ -149,12 +145,12 @@ class Child:
     @property
     def stderr_tail(self) -> str:
         """The end of what was printed until now: an answer may overtake what was printed before it."""
-        if not self.alive and self._threads:
-            self._threads[0].join(1.0)
         if self._process.stderr is not None:
+            if not self.alive:
+                self._threads[0].join(1.0)
             self._take(self._process.stderr)
         with self._taking:
-            return bytes(self._tail).decode("utf-8", "replace")
+            return self._tail.decode("utf-8", "replace")
 
     def last_line(self, most: int) -> str:
         """Its last line with words, nothing in it to steer a terminal."""

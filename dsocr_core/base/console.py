@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -19,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.formatting import shortened
-from dsocr_core.base.sanitise import json_line, visible
+from dsocr_core.base.sanitise import visible
 
 
 class SafeConsole(Console):
@@ -35,11 +34,6 @@ class SafeFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
-
-
-def print_json(data: Any) -> None:
-    """One JSON document on a line of stdout, in characters that every terminal and decoder takes."""
-    print(json_line(data))
 
 
 OK, FAILED, BAD_USAGE, SLOWER, INCONCLUSIVE = 0, 1, 2, 3, 4

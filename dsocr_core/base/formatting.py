@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from math import floor, log10
 
 NOT_MEASURED = "not measured"
-NOT_RECORDED = "not recorded"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

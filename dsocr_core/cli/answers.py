@@ -14,10 +14,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import OK, print_json, titled_table
+from dsocr_core.base.console import OK, titled_table
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount, percent
-from dsocr_core.base.sanitise import visible
+from dsocr_core.base.sanitise import json_line, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class Answer:
         if (as_json or self.always) and callable(self.document):
             self.document(sys.stdout)
         elif as_json or self.always:
-            print_json(self.document)
+            print(json_line(self.document))
         return self.code
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.formatting import NOT_RECORDED, plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import input_lines
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Divergence, InputLine
@@ -121,7 +121,7 @@ def _tables(shown: PairView, divergence: Divergence | None) -> None:
             on_select=select, selection_default={"selection": {"rows": at}},
         )  # fmt: skip
     if divergence is not None and divergence.margins is not None:
-        table.draw(candidates(divergence, shown.results.values()), CANDIDATES, NOT_RECORDED)
+        table.draw(candidates(divergence, shown.results.values()), CANDIDATES, "not recorded")
 
 
 def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.DataFrame:
