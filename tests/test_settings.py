@@ -71,7 +71,7 @@ def test_the_runs_directory_may_be_named_by_the_environment(named: bool, tmp_pat
 
 @pytest.mark.parametrize(
     ("prompt", "reason"),
-    [("Free OCR.", "before the page and after"), ("<image> a <image> b", "leave out the text between")],
+    [("Free OCR.", "put its text twice"), ("<image> a <image> b", "leave out the text between")],
 )
 def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, reason: str) -> None:
     with pytest.raises(DsocrError, match=reason):

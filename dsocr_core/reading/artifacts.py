@@ -23,7 +23,7 @@ from dsocr_core.base.sanitise import json_bytes, name_text
 from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.markup import Box, Form
-from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
+from dsocr_core.reading.postprocess import clean_text, crops, result_mmd
 from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
 
 RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
@@ -133,7 +133,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
             own = [box for box in result.boxes if box.page == number]
             draw_boxes(page, own).save(temporary / result_image(form, number), quality=92)
             spans = [span for span in result.blocks if span.page == number]
-            prefix = page_prefix(number) if several else ""
+            prefix = f"page_{number}_" if several else ""
             for crop, area in crops(spans, *page.size).items():
                 page.crop(area).save(temporary / "images" / f"{prefix}{crop}.jpg", quality=95)
         markdown = result_mmd(result.text_raw, form, result.blocks)

@@ -1,8 +1,7 @@
 """The clean picture of a page in a run: what a review shows where the source file is gone.
 
 `clean/<SHA-256 of the source file>.jpg`, for both backends and every page of the same content. It may be
-smaller than the page; boxes stay in the page's pixels, whose size lies with the results. JPEG, because a page
-takes milliseconds where it is read in 50: WebP halves the bytes and takes 12 times as long.
+smaller than the page; boxes stay in the page's pixels. JPEG: WebP takes 12 times as long for half the bytes.
 """
 
 from __future__ import annotations
@@ -22,16 +21,11 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.writing import write_whole
 
 FOLDER = "clean"
-MOST_SIDE = 3000
-"""Pixels of the longer side; a larger page is halved, or made a third and so on: 300 dpi become 150."""
-MOST_BYTES = 1024 * 1024
-"""Limit of a picture that is written, and of one that is read back."""
+MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
+MOST_BYTES = 1024 * 1024  # of a picture that is written, and of one that is read back
 _TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))
 """Side and JPEG quality, in turn until the bytes suffice. The last always does: noise has 0.8 MiB."""
-_FOREIGN = (
-    OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)  # fmt: skip
+_FOREIGN = (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError, Warning)
 """Errors that Pillow raises on a header that is none."""
 
 
@@ -63,11 +57,9 @@ def clean_path(sha256: str | None) -> str | None:
 
 
 def is_clean_page(file: Path, width: int, height: int) -> bool:
-    """Tell whether a file is the clean picture of a page of that size: a JPEG within limits, in its
-    proportions.
+    """Tell whether a file is the picture of a page of that size: a JPEG within limits, in its proportions.
 
-    Reads the header only; nothing is decoded. A progressive one is refused: each of its scans, of which a
-    megabyte holds tens of thousands, costs a pass over the picture.
+    Reads the header only. A progressive one is refused: each of tens of thousands of scans costs a pass.
     """
     with contextlib.suppress(*_FOREIGN):
         if file.is_file() and file.stat().st_size <= MOST_BYTES:

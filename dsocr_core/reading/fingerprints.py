@@ -28,8 +28,7 @@ def read_file(path: Path) -> PageFile:
     """Size and SHA-256 of a file's content. Raises DsocrError when it cannot be read."""
     try:
         with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            return PageFile(handle.tell(), digest)
+            return PageFile(sha256=hashlib.file_digest(handle, "sha256").hexdigest(), bytes=handle.tell())
     except (OSError, ValueError) as error:
         raise DsocrError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
 
@@ -59,9 +58,8 @@ def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
 def checkpoint_fingerprint(source: str) -> str:
     """Make what tells one checkpoint from another; made once a process for as long as no file of it changes.
 
-    Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
-    small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code
-    that lies beside the weights is part of it: it decides what the vendor's backend reads.
+    Small checkpoints by content, so a clone has its origin's; of large ones the shards by size and time. The
+    published code with the weights is part of it: it decides what the vendor's backend reads.
     """
     folder, suffixes = Path(source), (".json", ".py", ".safetensors")
     if not folder.is_dir():

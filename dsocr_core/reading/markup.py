@@ -1,13 +1,13 @@
-"""The markup that a model writes around blocks, scanned strictly and in linear time.
+"""The markup that a model writes around blocks, scanned in linear time.
 
     <|ref|>LABEL<|/ref|><|det|>[[x1, y1, x2, y2], ...]<|/det|>text of the block
     <|det|>LABEL [x1, y1, x2, y2]<|/det|>text of the block
 
 Spans are found as the published patterns find them: the first form from the first `<|ref|>` to the nearest
 `<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines; the second, of a model whose row says so,
-where it does not lie within one of the first; what is cut off is text. The published code then evaluates the
-coordinates; here they are read as JSON, and whatever is not four numbers is left as malformed. Pages of one
-prompt begin with `<PAGE>`; markup is that of one page.
+where it does not lie within one of the first; what is cut off is text. The published code evaluates the
+coordinates; here they are JSON, and what is not four numbers is malformed. Pages of one prompt begin with
+`<PAGE>`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ END_MARKER = "<｜end▁of▁sentence｜>"
 """The end token's text, last in a raw text that the model finished."""
 SCALE = 999
 """The model writes coordinates in 0..999 of the page's sides."""
-COORDINATE_LIMIT = 1_000_000
-"""Numbers beyond are no coordinates; smaller ones outside of the page stay as written."""
+COORDINATE_LIMIT = 1_000_000  # numbers beyond are no coordinates
 Coordinates = tuple[float, float, float, float]
 
 
@@ -220,7 +219,7 @@ def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates,
     """
     try:
         rows: Any = _decoder.decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, KeyError, RecursionError):
         return (), "coordinates are not a list of numbers"
     if not isinstance(rows, list):
         return (), "coordinates are not a list"
@@ -237,9 +236,5 @@ def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates,
     return tuple(boxes), None if boxes else "no coordinates"
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse)
-"""Made once: `json.loads` with an option makes one for every call."""
+_decoder = json.JSONDecoder(parse_constant=dict[str, float]().__getitem__)
+"""Made once: `json.loads` with an option makes one for every call. NaN and the like are a KeyError."""

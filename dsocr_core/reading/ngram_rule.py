@@ -9,11 +9,9 @@ from dsocr_core.reading.records import NgramPolicy
 
 
 class NgramRule:
-    """Forbids any token that would repeat an n-gram, as a policy says (`NgramPolicy`).
+    """Forbids any token that would repeat an n-gram, as a policy says; a step costs O(1).
 
-    Updated token by token: a step costs O(1) instead of a scan of the sequence. A size alone is
-    `NoRepeatNGramLogitsProcessor` of transformers over `prompt_ids` and all that comes: no window, no
-    exceptions. With a window `prompt_ids` do not count, unless `over_prompt`. Size 0 switches it off.
+    A size alone is `NoRepeatNGramLogitsProcessor` of transformers over `prompt_ids` and all that comes.
     """
 
     def __init__(self, policy: NgramPolicy | int, prompt_ids: Iterable[int] = ()) -> None:
@@ -59,10 +57,7 @@ def forbidden_steps(policy: NgramPolicy | int, tokens: Sequence[int]) -> tuple[i
 def same_choices(
     a: NgramPolicy | int, b: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
 ) -> bool:
-    """Tell whether two policies forbid the same before every one of the new `tokens`.
-
-    Then decoding under either writes these tokens, whatever the logits: nothing has to be run to see it.
-    """
+    """Tell whether two policies forbid the same before each new token: then decoding writes the same."""
     both = (_banned_before(policy, tokens, prompt_ids) for policy in (a, b))
     return all(of_a == of_b for of_a, of_b in zip(*both, strict=True))
 

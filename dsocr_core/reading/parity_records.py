@@ -180,13 +180,13 @@ class InputLine:
     name: str
     a: str | None
     b: str | None
-    state: Literal["equal", "differs", "not known"] = field(init=False)
     decides: bool = True  # False for a line that is shown only: both sides may differ in it
 
-    def __post_init__(self) -> None:
-        unknown = self.a is None or self.b is None
-        state = "not known" if unknown else "equal" if self.a == self.b else "differs"
-        object.__setattr__(self, "state", state)
+    @property
+    def state(self) -> Literal["equal", "differs", "not known"]:
+        if self.a is None or self.b is None:
+            return "not known"
+        return "equal" if self.a == self.b else "differs"
 
     @property
     def differs(self) -> bool:

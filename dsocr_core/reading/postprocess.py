@@ -26,10 +26,9 @@ def clean_text(text_raw: str) -> str:
 def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | None = None) -> str:
     """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
 
-    Links count blocks while crops count boxes, as published; a repeated block links to its first. Two
-    TeX relations become plain text whenever other markup was removed. `blocks` are those of `text_raw`,
-    where they were parsed already. Of several pages each is made by itself; those that the prompt did not
-    have stay as they are, and so does what stands before the first, which the published code drops.
+    Links count blocks while crops count boxes, as published; a repeated block links to its first. `blocks`
+    are those of `text_raw`, where they were parsed already. Pages that the prompt did not have stay as they
+    are, and so does what stands before the first, which the published code drops.
     """
     text = clean_text(text_raw)
     if form.pages is None:
@@ -39,23 +38,17 @@ def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | No
     head, *pages = (text[start:end].strip() for start, end in marks.page_places(text))
     for number, page in enumerate(pages[: form.pages]):
         spans = parse(page, Form(form.markup))
-        pages[number] = _without_markup(page, form.markup, spans, prefix=page_prefix(number))
+        pages[number] = _without_markup(page, form.markup, spans, prefix=f"page_{number}_")
     return "\n".join([*([head] if head else []), *(part for page in pages for part in (PAGE, page))])
-
-
-def page_prefix(number: int) -> str:
-    """Begin the names of the pictures of a page among several, as published."""
-    return f"page_{number}_"
 
 
 def _without_markup(
     text: str, markup: Markup, spans: Sequence[Span], before: int = 0, prefix: str = ""
 ) -> str:
-    """A page's text, which lacks the first `before` characters of that of the spans; `prefix` begins its
-    pictures' names.
+    """A page's text, which lacks the first `before` characters of that of the spans.
 
     As published every replacement is made in the whole text that the one before it left. Where that would be
-    more work than any model's text is, each mark is replaced in its place.
+    more work than any model's text is, each mark is replaced in its place. `prefix` begins pictures' names.
     """
     places = [(span.start - before, span.end - before) for span in spans]
     published = [(text[start:end], "") for start, end in places] if markup == "ref" else marks.det_marks(text)
@@ -86,11 +79,10 @@ def _without_tex(text: str) -> str:
 
 
 def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
-    """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size.
+    """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size, beyond it too as published.
 
-    All boxes of `image` blocks take a number, those of the first form of markup before those of the second;
-    a reversed or empty one has no crop. Crops reach beyond the page as published, within bounds that only
-    hostile text meets.
+    All boxes of `image` blocks take a number, those of the first form of markup first; a reversed or empty
+    one has no crop. Only hostile text meets the bounds.
     """
     areas: dict[int, tuple[int, int, int, int]] = {}
     allowance = MAX_CROP_PAGES * width * height

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
@@ -22,8 +22,6 @@ from dsocr_core.reading.markup import Box, Form, Span, page_boxes, page_notes, p
 
 GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
 IMAGE_PLACEHOLDER = "<image>"
-NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size  # of the published `infer` by itself ...
-NGRAM_EVAL = FIRST.decoding.ngram_size_eval  # ... and under `eval_mode=True`
 VENDOR_TOKEN_CEILING = 8192  # `max_new_tokens` of the published `infer`
 MOST_EXEMPT = 8  # tokens that the n-gram rule may leave out
 
@@ -31,11 +29,7 @@ Unlimited = Literal["unlimited"]
 UNLIMITED: Unlimited = "unlimited"
 """A token limit: until EOS or the context limit."""
 Template = Literal["plain", "no_newline", "roles", "newline", "grounding", "newline_grounding"]
-"""Forms of a prompt: as published; without the newline after `<image>`; as a chat; with what DeepSeek-OCR's
-has behind `<image>`.
-"""
 BackendName = str
-"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
 VENDOR: BackendName = "vendor"
 Side = Literal["a", "b"]
 SIDES: tuple[Side, Side] = ("a", "b")
@@ -44,7 +38,6 @@ FinishReason = Literal["eos", "length"]
 POSTPROCESS_ERROR = "postprocess_error"
 """In a result's environment: what the published code raised after its text was there."""
 CancelToken = threading.Event
-V = TypeVar("V")
 
 
 def prompt_problem(prompt: str) -> str | None:
@@ -54,8 +47,7 @@ def prompt_problem(prompt: str) -> str | None:
     """
     if (count := prompt.count(IMAGE_PLACEHOLDER)) == 1:
         return None
-    between = "leave out the text between the first and the last"
-    would = between if count else "put its text before the page and after it again, and save nothing"
+    would = "leave out the text between the first and the last" if count else "put its text twice"
     needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
     return f"{needs}; the published code would {would}"
 
@@ -65,10 +57,9 @@ class NgramPolicy:
     """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
 
     A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
-    counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
-    tokens count: the rule of the vendor's vLLM scripts, whose processor never sees the prompt. The tokens
-    `exempt` are never forbidden. `over_prompt` lets a window reach into the prompt, as Unlimited-OCR's does.
-    Raises ValueError for negative numbers and too many exempt tokens.
+    counts, prompt and image ids included. With one, only n-grams within the last `window` *new* tokens do, as
+    in the vendor's vLLM scripts; `over_prompt` lets it reach into the prompt, as Unlimited-OCR's does. The
+    tokens `exempt` are never forbidden. Raises ValueError.
     """
 
     size: int = 0
@@ -97,7 +88,7 @@ class PageFile:
 
 
 class Asked(NamedTuple):
-    """Fields of a request that are None where another program does not record them, all known."""
+    """Fields of a request that are None where another program does not record them."""
 
     preset: str
     prompt: str
@@ -116,10 +107,9 @@ class OcrRequest:
     preset: str | None = "gundam"
     prompt: str | None = GROUNDING_PROMPT
     max_new_tokens: int | Unlimited | None = VENDOR_TOKEN_CEILING
-    no_repeat_ngram_size: int | None = NGRAM_SAVE_RESULTS
+    no_repeat_ngram_size: int | None = FIRST.decoding.ngram_size
     source: str = ""  # name of the page: a file name, or `paper.pdf#3`; empty is the image's name
-    eval_mode: bool = False
-    """True where the published code is asked for its text alone: it streams nothing and writes no files."""
+    eval_mode: bool = False  # the published code is asked for its text alone: it streams and writes nothing
     test_compress: bool = False  # counts what `page.compression` sums up
     ngram_window: int = 0  # new tokens that the n-gram rule looks back on; 0: the whole sequence
     ngram_whitelist: tuple[str, ...] = ()  # texts of the tokens that the n-gram rule never forbids
@@ -127,12 +117,10 @@ class OcrRequest:
     tile_size: int = TILE_SIZE
     template: Template = "plain"
     exif: bool = True  # turns the page as its EXIF says
-    file: PageFile | None = field(default=None, compare=False)
-    """Content of the page's file when it was taken up; None where nobody has looked."""
+    file: PageFile | None = field(default=None, compare=False)  # None where nobody has looked
     model: str = FIRST.name  # row of `models.family` whose presets these are
     more: tuple[Path, ...] = ()  # images that follow the first one in the same prompt
     more_files: tuple[PageFile, ...] = field(default=(), compare=False)
-    """Contents of their files, as `file` is the first one's."""
 
     @classmethod
     def imported(cls, image: Path, source: str = "", **known: Any) -> OcrRequest:
@@ -170,8 +158,8 @@ class OcrRequest:
     @property
     def together(self) -> bool:
         """Tell whether the model was asked for several pages at once, even if the prompt has one."""
-        asked = MODELS.get(self.model, FIRST).decoding
-        return asked.images > 1 and (bool(self.more) or self.prompt == asked.prompts.get("pages"))
+        usual = MODELS.get(self.model, FIRST).decoding
+        return usual.images > 1 and (bool(self.more) or self.prompt == usual.prompts.get("pages"))
 
     @property
     def form(self) -> Form:
@@ -200,7 +188,7 @@ class StageTiming:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """Input of the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
+    """Input of the model. Hashes are SHA-256 of the bf16 bytes, little endian."""
 
     prompt_ids: tuple[int, ...]
     image_mask: tuple[tuple[int, int], ...]  # runs of image positions in the prompt as (start, length)
@@ -260,14 +248,10 @@ class OcrResult:
     finish_reason: FinishReason | None
     inputs: ModelInputs | None
     timings: tuple[StageTiming, ...]  # empty when nothing was measured
-    environment: dict[str, str] = field(default_factory=dict)
-    """Engine, checkpoint, device, library versions: what is needed to reproduce it."""
-    top_two: tuple[TopTwo, ...] = ()
-    """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
-    text_tokens: int | None = None
-    """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
-    more_sizes: tuple[tuple[int, int], ...] = ()
-    """(width, height) of the pages that follow the first one in the same prompt."""
+    environment: dict[str, str] = field(default_factory=dict)  # what is needed to reproduce it
+    top_two: tuple[TopTwo, ...] = ()  # one a new token; short where a logit was not finite
+    text_tokens: int | None = None  # that `text_raw` encodes to, which may be others than were generated
+    more_sizes: tuple[tuple[int, int], ...] = ()  # (width, height) of the pages after the first one
     boxes_known: bool = True  # False for a text that says nothing of boxes, which the page may have
 
     @functools.cached_property
@@ -308,17 +292,16 @@ class OcrResult:
     @property
     def required_tokens(self) -> tuple[int, ...]:
         """The new tokens. Raises DsocrError when the backend cannot tell them."""
-        return self._known("tokens", self.token_ids)
+        if self.token_ids is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its tokens")
+        return self.token_ids
 
     @property
     def required_inputs(self) -> ModelInputs:
         """The model's inputs. Raises DsocrError when the backend cannot tell them."""
-        return self._known("inputs", self.inputs)
-
-    def _known(self, name: str, value: V | None) -> V:
-        if value is None:
-            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its {name}")
-        return value
+        if self.inputs is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its inputs")
+        return self.inputs
 
     @property
     def total_ms(self) -> float:
@@ -353,8 +336,6 @@ def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, 
 
     Raises ValueError when they do not make whole steps.
     """
-    if len(ids) != len(logits) or len(ids) % 2:
-        raise ValueError(f"{len(ids)} ids and {len(logits)} logits are no pairs")
     found, largest = [], 3.5e38  # above the largest float32
     for chosen, second, most, less in zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True):
         if not largest > most >= less > -largest:  # nor for what is no number

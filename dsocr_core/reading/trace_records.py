@@ -102,7 +102,7 @@ _BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
 
 @dataclass(frozen=True)
 class BlockError:
-    """One block in one call. Errors are root mean squares over A's standard deviation; None: not known."""
+    """One block in one call. Errors are over A's standard deviation; None: not known."""
 
     block: str
     call: int

@@ -129,5 +129,5 @@ def test_a_tie_is_a_change_within_four_ulps(
 @pytest.mark.parametrize("step", [(1.0, 2.0), (float("nan"), 1.0), (float("inf"), 1.0), (1e300, 1.0)])
 def test_a_step_without_a_margin_ends_the_record(step: tuple[float, float]) -> None:
     assert top_two_steps([1, 2, 3, 4, 1, 2], [2.0, 1.0, *step, 2.0, 1.0]) == (TopTwo((1, 2), (2.0, 1.0)),)
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError):
         top_two_steps([1, 2, 3], [1.0, 0.5, 0.25])

@@ -26,7 +26,6 @@ from dsocr_core.page.compression import compression
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import (
     GROUNDING_PROMPT,
-    NGRAM_EVAL,
     POSTPROCESS_ERROR,
     UNLIMITED,
     OcrRequest,
@@ -189,7 +188,7 @@ def test_what_fails_after_the_text_leaves_the_tokens_and_is_said(
 
 def test_eval_mode_is_the_published_one(backend: VendorBackend, page: Path) -> None:
     """Another n-gram size of its own, no files, and the text returned."""
-    asked = OcrRequest(page, "small", "<image>\nKEEP", TOKENS, NGRAM_EVAL, eval_mode=True)
+    asked = OcrRequest(page, "small", "<image>\nKEEP", TOKENS, 35, eval_mode=True)
     result = backend.recognize(asked)
     assert result.inputs.no_repeat_ngram_size == 35
     assert result.environment["overridden"] == "max_new_tokens"
