@@ -258,8 +258,8 @@ def _about_results(results: Sequence[OcrResult]) -> dict[str, Any]:
         "engine": _engine([result.environment for result in own]),
         "device": device,
         "gpu": card if device is not None and device.startswith("cuda") else None,
-        "dtype": agreed(result.inputs and result.inputs.dtype for result in own),
-        "attention": agreed(result.inputs and result.inputs.attention for result in own),
+        "dtype": agreed(getattr(result.inputs, "dtype", None) for result in own),
+        "attention": agreed(getattr(result.inputs, "attention", None) for result in own),
         "preset": agreed(result.request.preset for result in results),
         "environment": environment,
     }

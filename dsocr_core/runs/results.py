@@ -51,8 +51,8 @@ _NO_BOXES = "boxes_not_known"
 """Name under which a row's environment says that a result does not know its boxes."""
 _NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
-_STEPS = ("token_texts", "top_ids", "top_logits")
-"""Columns of the new tokens one by one."""
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
+"""Columns of the new tokens one by one, and how many values they have of each."""
 _STAGES = {*Stage}
 """Stages of the models; those of other programs are in no result."""
 
@@ -319,16 +319,24 @@ class Readings:
 
 
 def readings(
-    history: History, run_id: str, pages: Sequence[str] | None = None, with_steps: bool = True
+    history: History,
+    run_id: str,
+    pages: Sequence[str] | None = None,
+    with_steps: bool | Mapping[str, int] = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
-    run.
+    Steps, the new tokens one by one, are most of a run's bytes: all of them, none, or of each page those up
+    to a last one. Raises HistoryError where there is no such run.
     """
     without = {"boxes", *({} if with_steps else _STEPS)}  # boxes are in the text
     columns = [name for name in SCHEMA.names if name not in without]
-    found = Readings.of(history.record(run_id), history.readings(run_id, pages, columns).to_pylist())
+    rows = history.readings(run_id, pages, columns).to_pylist()
+    if isinstance(with_steps, Mapping):
+        for row in rows:
+            last = with_steps[row["page"]] + 1
+            row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
+    found = Readings.of(history.record(run_id), rows)
     if not with_steps:  # of `exact`
         for key, made in found.results.items():
             found.results[key] = replace(made, token_texts=(), top_two=())

@@ -45,6 +45,6 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     found: dict[tuple[str, str], dict[str, str | None]] = {}
     for run_id, section, name, value in facts[["run_id", "section", "name", "value"]].itertuples(index=False):
         found.setdefault((section, name), {})[run_id] = value if isinstance(value, str) else None
-    rows = [[*key, *(values.get(run_id) for run_id in run_ids)] for key, values in found.items()]
-    shown = [row for row in rows if not differing or differ(row[0], row[1], row[2:])]
+    rows = {key: [values.get(run_id) for run_id in run_ids] for key, values in found.items()}
+    shown = [[*key, *row] for key, row in rows.items() if not differing or differ(*key, row)]
     return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)
