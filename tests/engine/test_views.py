@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 import torch
 from PIL import Image
@@ -84,6 +85,8 @@ def test_a_cpu_and_another_pillow_leave_it_to_the_host(monkeypatch: pytest.Monke
 
 @pytest.mark.gpu
 def test_a_gpu_makes_the_same_bytes() -> None:
+    if not can_resize(torch.device("cuda")):
+        pytest.skip(f"Pillow {PIL.__version__} resizes otherwise: the host makes the views")
     for size in SIZES:
         for name in PRESETS:
             check(page(*size, 11), name, torch.device("cuda"))
