@@ -20,8 +20,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import TABLE_LIMIT, as_text
-from dsocr_core.runs.importers.ncu import Launches, launches_of
-from dsocr_core.runs.importers.tables import find_tables
+from dsocr_core.runs.importers.ncu import Launches, count, launches_in, numbered
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
@@ -82,16 +81,16 @@ def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[
         measured = _measured(words, table, profile.stage)
     without_paths = {str(table): table.name, sys.executable: "python"}
     typed = shlex.join([Path(words[0]).name, *(without_paths.get(word, word) for word in words[1:])])
-    note = f"Nsight Compute, stage {profile.stage.value}: {measured.count()}."
+    note = f"Nsight Compute, stage {profile.stage.value}: {count(measured)}."
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     record = replace(
         record_run(settings, (), typed, notes=note), backends=(settings.engine,), engine=settings.engine,
         gpu=gpu, profiled=True, preset=settings.preset,
     )  # fmt: skip
     with RunDirectory.create(location, record) as run:
-        for name, rows in measured.tables().items():
+        for name, rows in numbered(measured).items():
             run.add_rows(name, rows)
-    return record.id, len(measured.launches)
+    return record.id, len(measured["kernel_launches"])
 
 
 def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
@@ -101,7 +100,7 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
         said = done.stderr
         said = read_bytes(table, TABLE_LIMIT) or said
-        measured = launches_of(find_tables(as_text(said))[0])
+        measured = launches_in(as_text(said))
     except subprocess.TimeoutExpired as error:
         why = f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
         raise ProfileError(why) from error
@@ -112,5 +111,6 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
     # A graph's launches may carry no range.
-    measured.launches["stage"] = measured.launches["stage"].fillna(stage.value)
+    launches = measured["kernel_launches"]
+    measured["kernel_launches"] = launches.assign(stage=launches["stage"].fillna(stage.value))
     return measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.runs.importers.detect import reader_of
+from dsocr_core.runs.importers.detect import read_runs
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import rows_to_table
@@ -17,7 +17,7 @@ def imported(file: Path, content: str | bytes) -> tuple[RunRecord, dict[str, Row
     """The record and the rows of the one run in a file with this content. Raises InvalidFile."""
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     files = RunFiles(file)
-    (run,) = reader_of(file)(files)
+    (run,) = read_runs(files) or ()
     assert not files.skipped, files.skipped
     return run.record, rows_of(run)
 
@@ -26,6 +26,5 @@ def rows_of(run: ImportedRun) -> dict[str, Rows]:
     """The rows of a run by table, as the history would have them."""
     found: dict[str, Rows] = {}
     for name, rows in run.tables.items():
-        table = rows_to_table("timings" if name == "stage_timings" else name, run.record.id, list(rows))
-        found[name] = table.drop_columns("run_id").to_pylist()
+        found[name] = rows_to_table(name, run.record.id, list(rows)).drop_columns("run_id").to_pylist()
     return found

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.runs.importers.ncu import launches_of
-from dsocr_core.runs.importers.tables import find_tables
+from dsocr_core.runs.importers import ncu
 
 LAUNCHES = pd.DataFrame(
     [
@@ -36,7 +35,7 @@ def metrics() -> pd.DataFrame:
 
 def launches_in(text: str) -> list[Any]:
     """The launches of a table, each with its metrics and rules."""
-    tables = {name: table.to_pylist() for name, table in launches_of(find_tables(text)[0]).tables().items()}
+    tables = {name: table.to_pylist() for name, table in ncu.numbered(ncu.launches_in(text)).items()}
 
     def of(name: str, number: int) -> list[Any]:
         return [SimpleNamespace(**row) for row in tables.get(name, ()) if row["number"] == number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,94 +13,76 @@ import pyarrow as pa
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import llm_perf_opt, ncu, nsys, own_run, sweeps, torch_trace
-from dsocr_core.runs.importers.imported import (
-    TABLE_LIMIT,
-    FoundRun,
-    ImportedRun,
-    ImportReport,
-    RunFiles,
-    Skipped,
-    as_text,
-    digest,
-    head_of,
+from dsocr_core.runs.importers import (
+    archives,
+    imported,
+    llm_perf_opt,
+    ncu,
+    nsys,
+    own_run,
+    sweeps,
+    torch_trace,
 )
-from dsocr_core.runs.importers.own_run import DEPTH_LIMIT
+from dsocr_core.runs.importers.imported import FoundRun, ImportedRun, ImportReport, RunFiles, Skipped
 from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
-FILE_LIMIT = 200_000
-"""Files and folders that are looked at in one import."""
-
-# --- kinds ------------------------------------------------------------------------------------------
-
-
-Reader = Callable[[RunFiles], list[ImportedRun]]
-"""Reader of the runs of a place. Raises InvalidFile."""
+FILE_LIMIT, DEPTH_LIMIT = 200_000, archives.DEPTH_LIMIT
+"""Files and folders that are looked at in one import, and folders below each other."""
 
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
-    """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
-    content = read_bytes(files.place, TABLE_LIMIT)
+    """A run of the tables of each of both tools in a file."""
+    content = read_bytes(files.place, imported.TABLE_LIMIT)
     if content.startswith(b"\x1f\x8b"):
         raise InvalidFile("a table packed with gzip; unpack it first")
-    tables, unread = find_tables(text := as_text(content))
-    of_ncu, of_nsys = (
-        [table for table in tables if (table.report in NCU) == is_ncu] for is_ncu in (True, False)
-    )
-    runs = []
-    if of_ncu:
-        files.digests = {ncu.DETAILS: digest(text.encode())}
-        found = ncu.launches_of(of_ncu)
-        runs.append(files.profile("ncu", f"Nsight Compute, {found.count()} in {files.name}.", found.tables()))
-    if of_nsys or not of_ncu:
-        files.digests = {nsys.KERNEL_SUMMARY: digest(content)}
-        runs.append(nsys.read_tables(files, content, of_nsys, unread))
-    return runs
+    tables, unread = find_tables(text := imported.as_text(content))
+    of_ncu = [table for name, table in tables.items() if name in NCU]
+    of_nsys = {name: table for name, table in tables.items() if name not in NCU}
+    runs = ncu.read_tables(files, of_ncu, text) if of_ncu else []
+    return runs + (nsys.read_tables(replace(files, digests={}), of_nsys, unread) if of_nsys else [])
 
 
-FOLDERS: tuple[tuple[Callable[[Path], bool], Reader], ...] = (
-    (own_run.is_sharded_run, own_run.read_output),
-    (own_run.is_own_run, own_run.read_own_run),
-    (llm_perf_opt.is_run, llm_perf_opt.read_run),
-    (ncu.is_profile, ncu.read_profile),
-    (lambda folder: bool(sweeps.files_in(folder)), sweeps.read_sweep),
+KINDS: tuple[tuple[str, Callable[[Path, str], object], Callable[[RunFiles], list[ImportedRun]]], ...] = (
+    ("outputs of a cluster", lambda place, _: own_run.is_sharded_run(place), own_run.read_output),
+    ("runs of this project", lambda place, _: own_run.is_own_run(place), own_run.read_own_run),
+    ("runs of llm-perf-opt", lambda place, _: llm_perf_opt.is_run(place), llm_perf_opt.read_run),
+    ("its sweeps", lambda place, _: sweeps.files_of(place), sweeps.read_sweep),
+    ("folders of ncu", lambda place, _: ncu.is_profile(place), ncu.read_profile),
+    ("SQLite of nsys export", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
+    ("CSV of nsys stats or ncu", lambda _, head: has_table(head), _read_tables),
+    ("traces of torch.profiler", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )
-"""Readers of folders, in the order in which they are asked."""
-FILES: tuple[tuple[Callable[[Path, str], bool], Reader], ...] = (
-    (lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
-    (lambda _, head: has_table(head), _read_tables),
-    (lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
-    (lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
-)
-"""Readers of files, asked by a file's name and how its text begins."""
-
+"""What is taken: its name; the test of a place by itself and by how its text begins, "" of a folder; the
+reader of its runs, which raises InvalidFile. They are asked in this order.
+"""
 _LOOKS = (
-    (r'\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\((ns|us|ms|s|MB)\)"?[,;]',
-     "a report of Nsight Systems",
-     "; nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE prints what is read"),
-    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ", "a report of Nsight Compute",
-     "; ncu --import FILE --csv --page details prints what is read"),
-    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page", "; dsocr run FILE reads it"),
-    ("", "nothing that the history knows", ""),
+    (r"\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\((ns|us|ms|s|MB)\)\"?[,;]",
+     "a report of Nsight Systems; nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE prints "
+     "what is read"),
+    (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ",
+     "a report of Nsight Compute; ncu --import FILE --csv --page details prints what is read"),
+    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page; dsocr run FILE reads it"),
+    ("", "nothing that the history knows"),
 )  # fmt: skip
 """What a file that is not taken looks like by its name or content, and the way out."""
-_TAKEN = (
-    "taken are CSV of nsys stats or ncu, SQLite of nsys export, Chrome traces of torch.profiler, sweeps, and "
-    "folders or zips of runs"
-)
 
 
-def reader_of(file: Path) -> Reader:
-    """The reader of a file by itself. Raises InvalidFile: what it looks like, and what is taken."""
-    if not (head := head_of(file)):
+def read_runs(files: RunFiles) -> list[ImportedRun] | None:
+    """The runs of a place; None for a folder that is no run. Raises InvalidFile."""
+    is_folder = files.place.is_dir()
+    head = "" if is_folder else imported.head_of(files.place)
+    if not head and not is_folder:
         raise InvalidFile("empty")
-    for looks_like, read in FILES:
-        if looks_like(file, head):
-            return read
-    named = file.name.replace("\n", " ") + "\n" + head
-    like, way_out = next(words for form, *words in _LOOKS if re.search(form, named, re.MULTILINE))
-    raise InvalidFile(f"looks like {like}; {_TAKEN}{way_out}")
+    for _, is_it, read in KINDS:
+        if is_it(files.place, head):
+            return read(files)
+    if is_folder:
+        return None
+    named = files.place.name.replace("\n", " ") + "\n" + head
+    like, _, way_out = next(words for form, words in _LOOKS if re.search(form, named, re.M)).partition("; ")
+    taken = f"taken are {', '.join(name for name, *_ in KINDS)}, and zips of them"
+    raise InvalidFile("; ".join(filter(None, (f"looks like {like}", taken, way_out))))
 
 
 # --- the walk ---------------------------------------------------------------------------------------
@@ -131,19 +114,23 @@ class _Import:
 
     def path(self, path: Path) -> None:
         """One path as it was given; a link is followed here and nowhere below."""
-        before = self.report.count
         if path.is_dir():
-            self.tree(path)
+            self._tree(path)
         elif not path.exists():
             self._skip(path, "not there")
-        elif path.suffix.lower() == ".zip":
-            self._unpacked(path)
+        elif path.suffix.lower() != ".zip":
+            self._place(path.resolve() if path.is_symlink() else path)
         else:
-            self._file(path.resolve() if path.is_symlink() else path)
-        if self.report.count == before:
-            self._skip(path, "nothing in it")
+            try:
+                with archives.unpacked(path) as (directory, left_out):
+                    self.report.skipped += left_out
+                    self._archive = path, directory
+                    self._tree(directory)
+                    self._archive = None
+            except InvalidFile as error:
+                self._skip(path, str(error))
 
-    def tree(self, root: Path) -> None:
+    def _tree(self, root: Path) -> None:
         """Take the runs in a folder and below."""
 
         def unread(error: OSError) -> None:
@@ -158,71 +145,38 @@ class _Import:
             too_deep = len(directory.relative_to(root).parts) > DEPTH_LIMIT
             if too_deep:
                 self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
-            if too_deep or self._is_whole_run(directory):
+            if too_deep or (directory not in self._of_runs and self._place(directory)):
                 names.clear()
                 continue
             names.sort()
             for place in (directory / name for name in (*names, *sorted(files))):
                 if place.is_symlink():
                     self._skip(place, "a link; give the path it leads to")
-                elif not place.is_dir() and place not in self._of_runs:
-                    if directory in self._of_runs:
-                        self._skip(place, "not a file that is taken from the run around it")
-                    else:
-                        self._file(place)
+                elif place.is_dir() or place in self._of_runs:
+                    continue
+                elif directory in self._of_runs:
+                    self._skip(place, "not a file that is taken from the run around it")
+                elif place.suffix.lower() == ".zip":
+                    self._skip(place, "an archive inside a folder; import it by itself")
+                else:
+                    self._place(place)
 
-    def _is_whole_run(self, directory: Path) -> bool:
-        """Take the run of a folder; tells whether all that the folder holds is of it."""
-        read = next((read for is_run, read in FOLDERS if is_run(directory)), None)
-        if read is None or directory in self._of_runs:
-            return False
-        files = self._read(read, directory)
-        for file in files.seen:
-            self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(directory))}
-        return files.whole
-
-    def _file(self, file: Path) -> None:
-        """A file that is not part of a run's folder."""
-        if file.suffix.lower() == ".zip":
-            self._skip(file, "an archive inside a folder; import it by itself")
-            return
-        try:
-            self._read(reader_of(file), file)
-        except InvalidFile as error:
-            self._skip(file, str(error))
-
-    def _unpacked(self, file: Path) -> None:
-        """An archive's content as a tree; its files are named by their place in the archive."""
-        try:
-            with own_run.unpacked_archive(file) as (directory, left_out):
-                self.report.skipped += left_out
-                self._archive = file, directory
-                self.tree(directory)
-        except InvalidFile as error:
-            self._skip(file, str(error))
-        finally:
-            self._archive = None
-
-    def _named(self, path: Path) -> Path:
-        if self._archive is None:
-            return path
-        file, directory = self._archive
-        return file / path.relative_to(directory)
-
-    def _read(self, read: Reader, place: Path) -> RunFiles:
-        """Read the runs of a folder or a file and write them; returns its files."""
+    def _place(self, place: Path) -> bool:
+        """Take the runs of a folder or a file; tells whether all that it holds is of them."""
         files = RunFiles(place)
-        runs: list[ImportedRun] = []
         try:
-            runs = read(files)
+            runs = read_runs(files) or []
         except InvalidFile as error:
+            runs = []
             if place not in files.seen:
                 files.skip(place, str(error))
         for skipped in files.skipped:
             self._skip(*skipped)
         for run in runs:
             self._write(run)
-        return files
+        for file in files.seen if place.is_dir() else ():
+            self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(place))}
+        return files.whole
 
     def _write(self, run: ImportedRun) -> None:
         found = FoundRun(run.record.id, run.record.source, self._named(run.origin))
@@ -240,3 +194,10 @@ class _Import:
 
     def _skip(self, path: Path, reason: str) -> None:
         self.report.skipped.append(Skipped(self._named(path), reason))
+
+    def _named(self, path: Path) -> Path:
+        """A path of an archive by its place in it."""
+        if self._archive is None:
+            return path
+        file, directory = self._archive
+        return file / path.relative_to(directory)

@@ -1,4 +1,4 @@
-"""Foreign files, read within bounds and strictly; the run that is made of them; the report of an import.
+"""Files of other programs, read within bounds and strictly; the run made of them; the report of an import.
 
 A run's id is a hash of the files that were taken, each under the name of what it is and not of where it lay,
 so the same content is the same run wherever it comes from, today and after the importers change.
@@ -22,23 +22,25 @@ import pyarrow as pa
 import yaml
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, plain_text, read_bytes
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.schema import rows_to_table
 
 Row = Mapping[str, Any]
 Tables = Mapping[str, Sequence[Row] | pa.Table]
 Parsed = TypeVar("Parsed")
 MIB = 1024 * 1024
-TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
-HEAD_BYTES = 64 * 1024
-"""Bytes of a file that tell its form: what a profiled program printed comes before a table."""
-UTF16 = (b"\xff\xfe", b"\xfe\xff")
-FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
-_NUMBER_LIMIT, _COUNT_LIMIT = 1e18, 2**31
+TABLE_LIMIT, _YAML_LIMIT = 96 * MIB, 4 * MIB
+FAULTS = (DsocrError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException)
+"""Errors that values of another form bring about."""
+_HEAD_BYTES = 64 * 1024
+"""Bytes of a file that show its form: what a profiled program printed comes before a table."""
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-# --- reading ----------------------------------------------------------------------------------------
+# --- contents ---------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -60,14 +62,15 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
 def head_of(file: Path) -> str:
     """Begin of a file as text. Raises InvalidFile."""
     with opened(file) as handle:
-        start = handle.read(HEAD_BYTES)
-    return start.decode("utf-16" if start[:2] in UTF16 else "utf-8-sig", errors="replace")
+        start = handle.read(_HEAD_BYTES)
+    return start.decode("utf-16" if start[:2] in _UTF16 else "utf-8-sig", errors="replace")
 
 
 def as_text(content: bytes) -> str:
     """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises InvalidFile."""
     try:
-        text = content.decode("utf-16").replace("\r\n", "\n") if content[:2] in UTF16 else plain_text(content)
+        utf16 = content[:2] in _UTF16
+        text = content.decode("utf-16").replace("\r\n", "\n") if utf16 else plain_text(content)
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:
@@ -75,100 +78,36 @@ def as_text(content: bytes) -> str:
     return text
 
 
-def as_json(text: str) -> Fields:
+def as_json(text: str) -> dict[str, Any]:
     """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
-    data = parse_json(text, repeats=False)
-    return _plain(data) if "\\u" in text else Fields(data)
+    return parse_json(text, repeats=False)
 
 
-def as_yaml(text: str) -> Fields:
-    """A YAML mapping as plain values with text keys. Raises InvalidFile; aliases are refused."""
+def as_yaml(text: str) -> dict[str, Any]:
+    """A YAML mapping as values that JSON has, dates as texts. Raises InvalidFile; aliases are refused."""
     try:
+        if len(text) > _YAML_LIMIT:
+            raise InvalidFile(f"YAML of more than {_YAML_LIMIT:,} characters")
         # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise InvalidFile("YAML with aliases is not read")
-        return _plain(yaml.safe_load(text))
+        return parse_json(paired(json.dumps(yaml.safe_load(text), ensure_ascii=False, default=str)))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidFile(f"not YAML that is read ({' '.join(str(error).split())[:200]})") from error
-
-
-def _plain(data: Any) -> Fields:
-    """Values that JSON has, with texts that can be encoded: dates as texts, half surrogates as "?"."""
-    return Fields(parse_json(paired(json.dumps(data, ensure_ascii=False, default=str))))
-
-
-class Fields(dict[str, Any]):
-    """An object of a file. A field that is missing is None; one of another kind raises InvalidFile."""
-
-    def __init__(self, data: object, name: str = "") -> None:
-        if data is not None and not isinstance(data, dict):
-            raise InvalidFile(f"{name} is not an object")
-        super().__init__(data or {})
-        self.name = name
-
-    def number(self, key: str) -> float | None:
-        """A number of 0 and more."""
-        value = self._value(key, "a number", int, float)
-        if value is not None and not 0 <= value <= _NUMBER_LIMIT:
-            raise InvalidFile(f"{self._path(key)} is {value:g}: out of all bounds")
-        return None if value is None else float(value)
-
-    def whole(self, key: str) -> int | None:
-        """A whole number of 0 and more."""
-        value = self.number(key)
-        if value is not None and (not value.is_integer() or value >= _COUNT_LIMIT):
-            raise InvalidFile(f"{self._path(key)} is {value}: not a whole number below {_COUNT_LIMIT:,}")
-        return None if value is None else int(value)
-
-    def text(self, key: str) -> str | None:
-        """A text; None for an empty one, too."""
-        return self._value(key, "a text", str) or None
-
-    def object(self, key: str) -> Fields:
-        """An object, empty where it is missing."""
-        return Fields(self.get(key), self._path(key))
-
-    def objects(self, key: str) -> list[Fields]:
-        """A list of objects, empty where it is missing."""
-        values = self._value(key, "a list", list) or []
-        return [Fields(value, f"{self._path(key)}[{place}]") for place, value in enumerate(values)]
-
-    def _value(self, key: str, words: str, *kinds: type) -> Any:
-        value = self.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
-            raise InvalidFile(f"{self._path(key)} is not {words}")
-        return value
-
-    def _path(self, key: str) -> str:
-        return f"{self.name}.{key}"[-200:].lstrip(".")
+        raise InvalidFile(f"not YAML that is read ({one_line(error, 200)})") from error
 
 
 def digest(content: bytes | Path) -> str:
-    """SHA-256 of a content, or of a file that is too large for memory. Raises InvalidFile."""
+    """SHA-256 of a content, or of a file that is too large for memory."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
-    try:
-        with content.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidFile(f"cannot be read ({error.strerror})") from error
+    with content.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def file_time(file: Path) -> str:
-    """Time at which a file was last written, ISO 8601 in UTC. Raises InvalidFile."""
-    try:
-        return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    except (OSError, OverflowError, ValueError) as error:
-        raise InvalidFile(f"has no time ({error})") from error
-
-
-def moment_of(text: str) -> datetime | None:
-    """A time in ISO 8601 in UTC, which it is in where it names no zone; None for another text."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return None
+def moment_of(text: str) -> str:
+    """A time in ISO 8601 in UTC, which it is in where it names no zone. Raises ValueError, OverflowError."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
 
 
 def shared_folders(folders: Iterable[tuple[str, ...]]) -> int:
@@ -204,14 +143,16 @@ class RunFiles:
     """All that the folder holds is of its run."""
 
     def take(
-        self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT
+        self, role: str, file: Path, parse: Callable[[str], Parsed], table: str = "", limit: int = TABLE_LIMIT
     ) -> Parsed | None:
-        """Parse a text; None where it is refused, with the reason in `skipped`."""
+        """Parse a text, as rows of a table where it is named; None where it is refused, with the reason."""
         try:
-            content = read_bytes(file, limit)
-            parsed = parse(as_text(content))
-        except InvalidFile as error:
-            self.skip(file, str(error))
+            parsed = parse(as_text(content := read_bytes(file, limit)))
+            if table:
+                rows_to_table(table, "checked", cast(Sequence[Row], parsed))
+        except FAULTS as error:
+            named = isinstance(error, DsocrError)
+            self.skip(file, str(error) if named else f"not what such a file holds ({one_line(error, 200)})")
             return None
         self.keep(role, file, content)
         return parsed
@@ -224,23 +165,21 @@ class RunFiles:
         self.seen.add(file)
         self.skipped.append(Skipped(file, reason))
 
-    def content_id(self, source: str) -> str:
-        """The id of a run from the SHA-256 of each file taken, by what the file is."""
+    def run(
+        self, source: Source, tables: Tables, notes: str, dated: Path | None = None, **more: Any
+    ) -> ImportedRun:
+        """The run of these files; where `created` is not known, by a file's time, which its notes say."""
         canonical = json.dumps({"source": source, "files": self.digests}, sort_keys=True, ensure_ascii=True)
-        return f"{source}-{digest(canonical.encode())[:24]}"
-
-    def profile(self, source: Source, notes: str, tables: Tables, **more: Any) -> ImportedRun:
-        """The run of a profile that knows its file alone: by its time, with notes that say so."""
-        backends = (source,) if "timings" in tables else ()
-        record = RunRecord(
-            id=self.content_id(source), created=file_time(self.place), source=source, profiled=True,
-            notes=f"{notes} {FILE_TIME_NOTE}", backends=backends, **more,
-        )  # fmt: skip
-        return ImportedRun(record, self.place, tables)
-
-    @property
-    def name(self) -> str:
-        return paired(self.place.name)[:200]
+        if "created" not in more:
+            try:
+                moment = datetime.fromtimestamp((dated or self.place).stat().st_mtime, UTC)
+            except (OSError, OverflowError, ValueError) as error:
+                raise InvalidFile(f"has no time ({error})") from error
+            more["created"] = moment.isoformat(timespec="seconds")
+            notes = f"{notes} The time is the file's: the run's own is not known.".strip()
+        run_id = f"{source}-{digest(canonical.encode())[:24]}"
+        record = RunRecord(id=run_id, source=source, notes=notes or None, **more)
+        return ImportedRun(record, self.place, {name: rows for name, rows in tables.items() if len(rows)})
 
 
 @dataclass(frozen=True)
@@ -251,8 +190,8 @@ class ImportedRun:
     origin: Path
     """The folder or file it was found in."""
     tables: Tables
-    files: Mapping[str, bytes | Path] = field(default_factory=dict)
-    """Files kept with the run by their place in it: a content, or the file it is copied from."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Files that are copied into the run, by their place in it."""
 
     def write(self, writer: RunDirectory) -> None:
         """Write the run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
@@ -260,11 +199,10 @@ class ImportedRun:
             with writer:
                 for table, rows in self.tables.items():
                     writer.add_rows(table, rows)
-                for place, content in self.files.items():
+                for place, file in self.files.items():
                     target = writer.directory / place
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    whole = read_bytes(content, TABLE_LIMIT) if isinstance(content, Path) else content
-                    target.write_bytes(whole)
+                    target.write_bytes(read_bytes(file, TABLE_LIMIT))
         except BaseException:
             shutil.rmtree(writer.directory, ignore_errors=True)
             raise
@@ -286,11 +224,6 @@ class ImportReport:
     known: list[FoundRun] = field(default_factory=list)
     """Runs that the history had before."""
     skipped: list[Skipped] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        """Runs and files that are named."""
-        return len(self.imported) + len(self.known) + len(self.skipped)
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -24,112 +23,97 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
 from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers import profiles
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
-from dsocr_core.runs.importers.stages import (
-    NAME_LIMIT,
-    RANGE,
-    by_stage,
-    kernel_rows,
-    profile_tables,
-    stage_of_range,
-    summed,
-    timing_rows,
-)
 from dsocr_core.runs.importers.tables import Table, figures, find_tables, refuse
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
-BACKEND = "nsys"
-"""Backend that the stages of a profile are said to be of: the profiled program itself is not known."""
 _NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_TIMES = {
-    "total time": "total_ns", "avg": "avg_ns", "med": "med_ns", "min": "min_ns", "max": "max_ns",
-    "stddev": "stddev_ns", "duration": "took",
-}  # fmt: skip
-_COLUMNS = {**_TIMES, "instances": "instances", "time": "time_percent"}
+_TIMES = {"total_ns", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns", "took"}
 _KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_sum", "cuda_gpu_trace")
 _RANGES = ("nvtx_pushpop_sum", "nvtx_sum")
 """Reports by what they hold; of those with the same the first is taken."""
 
-FILE_LIMIT = 8 * 1024**3
-SECONDS = 120.0
-RANGE_LIMIT, KERNEL_LIMIT = 1_000_000, 5_000_000
-_KERNEL, _NVTX, _RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
-_WORK = (_KERNEL, *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("GRAPH_TRACE", "MEMCPY", "MEMSET")))
+FILE_LIMIT, ROW_LIMIT, SECONDS = 8 * 1024**3, 5_000_000, 120.0
 _STEPS = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
-_PROCESS = f"globalTid & ~{(1 << 24) - 1}"
-"""Of nsys' number of a thread all but the thread's own bits."""
-_LAUNCH = np.dtype([(name, "i8") for name in ("name", "start", "end", "thread", "moment")])
+_LAUNCHED = ("start", "end", "correlationId", "globalPid", "demangledName", "shortName")
+_VIEWS = {
+    "kernels": ("CUPTI_ACTIVITY_KIND_KERNEL", *_LAUNCHED),
+    "graphs": ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_LAUNCHED),
+    "copies": ("CUPTI_ACTIVITY_KIND_MEMCPY", *_LAUNCHED),
+    "fills": ("CUPTI_ACTIVITY_KIND_MEMSET", *_LAUNCHED),
+    "calls": ("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "correlationId", "globalTid"),
+    "marks": ("NVTX_EVENTS", "start", "end", "globalTid", "text", "textId"),
+    "strings": ("StringIds", "id", "value"),
+    "gpus": ("TARGET_INFO_GPU", "name"),
+}
+"""The tables that are read, and their columns."""
+# Of nsys' number of a thread the last 24 bits are the thread's own. A launch may stand twice, as a call of
+# the runtime and of the driver.
+_WORK = """
+    WITH work AS (SELECT 1 AS is_kernel, * FROM kernels UNION ALL SELECT 0, * FROM graphs
+                  UNION ALL SELECT 0, * FROM copies UNION ALL SELECT 0, * FROM fills),
+    call AS (SELECT correlationId AS number, globalTid & ~16777215 AS process, globalTid AS thread,
+             MIN(start) AS moment FROM calls GROUP BY 1, 2)
+    SELECT is_kernel, COALESCE(demangledName, shortName, -1), start, "end", COALESCE(thread, -1),
+           COALESCE(moment, -1)
+    FROM work LEFT JOIN call ON number = correlationId AND process = globalPid LIMIT ?
+"""
+_LAUNCH = np.dtype([(name, "i8") for name in ("is_kernel", "name", "start", "end", "thread", "moment")])
 """`name` is a number among the strings; -1 is not known."""
+_RANGES_OF = """
+    SELECT globalTid, start, "end", COALESCE(text, value) FROM marks LEFT JOIN strings ON id = textId
+    WHERE "end" IS NOT NULL AND globalTid IS NOT NULL
+"""
 
 
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def read_tables(
-    files: RunFiles, content: bytes, tables: Sequence[Table], unread: Sequence[str]
-) -> ImportedRun:
-    """The reports of a file, as one run that knows nothing else. Raises InvalidFile.
-
-    `unread` are the names of further reports in the file.
-    """
-    of = _by_report(tables)
-    kernels, ranges = _first(of, _KERNELS), _first(of, _RANGES)
+def read_tables(files: RunFiles, tables: Mapping[str, Table], unread: Iterable[str]) -> list[ImportedRun]:
+    """The reports of a file, as a run that knows nothing else; `unread` names others. Raises InvalidFile."""
+    kernels, ranges = _first(tables, _KERNELS), _first(tables, _RANGES)
     found = _kernels(kernels) if kernels else pd.DataFrame()
     stages, other_ranges = _stages(ranges) if ranges else ([], "")
-    rows = {"kernels": kernel_rows(found), "timings": stages}
-    taken = [report for report in of if report in [table.report for table in (kernels, ranges) if table]]
-    left_out = [report for report in dict.fromkeys([*unread, *of]) if report not in taken]
-    if not any(rows.values()):
-        way_out = f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
+    taken = [table.report for table in (kernels, ranges) if table]
+    left_out = ", ".join(report for report in (*unread, *tables) if report not in taken)
+    if not len(found) and not stages:
+        way_out = f"no report of it is read ({left_out}): give cuda_gpu_kern_sum or nvtx_sum"
         raise InvalidFile(other_ranges or way_out)
-    notes = [f"Nsight Systems ({', '.join(taken)}) in {files.name}.", other_ranges, shares_note(found)]
-    notes += [f"Not taken of it: {', '.join(left_out)[:300]}."] if left_out else []
-    run = files.profile(
-        "nsys", " ".join(filter(None, notes)), {name: each for name, each in rows.items() if each}
+    files.digests[KERNEL_SUMMARY] = digest(files.place)
+    notes = (other_ranges, shares_note(found), f"Not taken of it: {left_out[:300]}." if left_out else "")
+    what, rows = (
+        f"Nsight Systems ({', '.join(taken)}) in",
+        {"kernels": profiles.kernel_rows(found), "timings": stages},
     )
-    return replace(run, files={f"imported/{KERNEL_SUMMARY}": content})
+    (run,) = profiles.profile_run(files, "nsys", what, rows, *notes)
+    return [replace(run, files={f"imported/{KERNEL_SUMMARY}": files.place})]
 
 
 def kernels_of(text: str) -> pd.DataFrame:
     """The kernels of a summary's text in its order. Raises InvalidFile."""
-    if (table := _first(_by_report(find_tables(text)[0]), _KERNELS)) is None:
+    if (table := _first(find_tables(text)[0], _KERNELS)) is None:
         raise InvalidFile("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
     return _kernels(table)
 
 
-def _first(of: dict[str, Table], names: Sequence[str]) -> Table | None:
-    return next((of[name] for name in names if name in of), None)
-
-
-def _by_report(found: Sequence[Table]) -> dict[str, Table]:
-    """Tables by report. Raises InvalidFile where one report has two tables that say different things."""
-    of: dict[str, Table] = {}
-    for table in found:
-        known = of.setdefault(table.report, table)
-        if known.units != table.units or not np.array_equal(known.rows, table.rows):
-            raise InvalidFile(
-                f"{table.report} stands in it twice, of two profiles: give each a file of its own"
-            )
-    return of
+def _first(tables: Mapping[str, Table], names: Iterable[str]) -> Table | None:
+    return next((tables[name] for name in names if name in tables), None)
 
 
 def _figures(table: Table, name: str) -> pd.DataFrame:
     """The names of a table, its times in ns, instances and shares, by line. Raises InvalidFile."""
-    texts = table.rows[[column for column in _COLUMNS if column in table.rows]].rename(columns=_COLUMNS)
+    texts = table.rows[[each for each in table.rows if each in {*_TIMES, "instances", "time_percent"}]]
     long = texts.melt(ignore_index=False)
-    plain = figures(
-        long["value"], long["variable"].map({"time_percent": "%", "instances": "count"}), {"count"}
-    )
-    values = pd.to_numeric(plain, errors="coerce").to_numpy(float).reshape(texts.shape, order="F")
+    units = long["variable"].map({"time_percent": "%", "instances": "count"})
+    values = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
     found = pd.DataFrame(values, texts.index, texts.columns)
     for column in found:
         wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
         refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
-    unit = next(
-        (_NS[of.removesuffix("ec")] for of in table.units.values() if of.removesuffix("ec") in _NS), 1.0
-    )
-    found[found.columns.intersection(_TIMES.values())] *= unit
+    unit = next((_NS[of] for each in table.units if (of := each.removesuffix("ec")) in _NS), 1.0)
+    found[found.columns.intersection([*_TIMES])] *= unit
     found["name"] = table.rows[name]
     refuse(found["name"] == "", "row {} has no name")
     refuse(found["took" if "took" in found else "total_ns"].isna(), "row {} has no time")
@@ -153,18 +137,19 @@ def _kernels(table: Table) -> pd.DataFrame:
     """The kernels of a table, with all figures that it has."""
     found = _figures(table, "operation" if table.report == "cuda_gpu_sum" else "name")
     if table.report == "cuda_gpu_trace":
-        return summed(found.assign(stage=None))
+        return profiles.summed(found.assign(stage=None))
     return found[table.rows["category"] != "CUDA_API"] if "category" in table.rows else found
 
 
 def _stages(table: Table) -> tuple[list[Row], str]:
     """Times of the stages that ranges are named after, and a sentence on the ranges that are none."""
     found = _figures(table, "range")
-    found["stage"] = found["name"].map(stage_of_range).astype(object)
+    found["stage"] = found["name"].map(profiles.stage_of_range).astype(object)
     rows: list[Row] = []
     for of in found[found["stage"].notna()].to_dict("records"):
-        mean, deviation = of["total_ns"] / of["instances"], of.get("stddev_ns", np.nan)
-        rows += timing_rows(BACKEND, of["stage"], mean, deviation, of["instances"])
+        calls, deviation = of["instances"], of.get("stddev_ns", np.nan) / 1e6
+        times = {"mean": of["total_ns"] / calls / 1e6, "std": deviation if calls > 1 else None}
+        rows += profiles.timing_rows("nsys", of["stage"], times, calls)
     others = [paired(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
     named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not rows:
@@ -185,111 +170,65 @@ def shares_note(found: pd.DataFrame) -> str:
 
 def read_database(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of an export as a run. Raises InvalidFile."""
-    size = files.place.stat().st_size
-    if size > FILE_LIMIT:
+    if (size := files.place.stat().st_size) > FILE_LIMIT:
         raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
+    uri = f"file:{quote(str(files.place.absolute()))}?mode=ro&immutable=1"
     try:
-        with closing(_opened(files.place)) as database:
-            ranges = pd.DataFrame(_ranges(database), columns=[*RANGE])
-            work = pd.concat({table: _launches(database, table) for table in _WORK})
-            strings = _strings(database, set(work["name"]))
-            gpu = _gpu(database)
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            _open_views(database)
+            work = pd.DataFrame(np.fromiter(database.execute(_WORK, (ROW_LIMIT + 1,)), _LAUNCH))
+            ranges = pd.DataFrame(_ranges(database), columns=[*profiles.RANGE])
+            wanted = {*work["name"]}
+            strings = ((number, str(text)) for number, text in database.execute("SELECT * FROM strings"))
+            names = {number: text[: profiles.NAME_LIMIT] for number, text in strings if number in wanted}
+            gpus = {str(name)[:200] for (name,) in database.execute("SELECT * FROM gpus LIMIT 64")}
     except sqlite3.OperationalError as error:
         why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else paired(str(error))[:200]
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
+    if len(work) > ROW_LIMIT:
+        raise InvalidFile(f"more than {ROW_LIMIT:,} kernels or copies: profile fewer pages")
     if (work["start"] > work["end"]).any():
         raise InvalidFile("a kernel that ended before it began")
-    stages, on_device = by_stage(work, ranges)
-    work["stage"], work["took"] = stages, (work["end"] - work["start"]).astype(float)
-    kernels = work[work.index.get_level_values(0) == _KERNEL]
-    kernels = kernels.assign(name=kernels["name"].map(strings).fillna("not known").astype(object))
-    rows = profile_tables(BACKEND, kernels, ranges, on_device)
-    if not rows:
+    work["stage"], on_device = profiles.by_stage(work, ranges)
+    work["took"] = (work["end"] - work["start"]).astype(float)
+    kernels = work[work["is_kernel"] == 1]
+    kernels = kernels.assign(name=kernels["name"].map(names).fillna("not known").astype(object))
+    rows = profiles.profile_tables("nsys", kernels, ranges, on_device)
+    if not any(rows.values()):
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
     files.digests["export.sqlite"] = digest(files.place)
-    return [files.profile("nsys", f"Nsight Systems, database {files.name}.", rows, gpu=gpu)]
+    gpu = gpus.pop() if len(gpus) == 1 else None  # where there are several it is not known which
+    return profiles.profile_run(files, "nsys", "Nsight Systems, database", rows, gpu=gpu)
 
 
-def _opened(file: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True)
+def _open_views(database: sqlite3.Connection) -> None:
+    """Make views of the export's tables, of which any may be missing, and columns of them.
+
+    Nothing of the file is trusted: a view of it is no table, and time is limited. Raises InvalidFile.
+    """
     until = time.monotonic() + SECONDS
     database.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     database.text_factory = lambda content: content.decode("utf-8", "replace")
     database.execute("PRAGMA trusted_schema=OFF")
     database.execute("PRAGMA cell_size_check=ON")
-    if not _has(database, _KERNEL, "start", "end") and not _has(database, _NVTX, "start", "end"):
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables & {_VIEWS["kernels"][0], _VIEWS["marks"][0]}:
         raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
-    return database
-
-
-def _has(database: sqlite3.Connection, table: str, *columns: str) -> bool:
-    """Tell whether a table has these columns; a view of its name has none."""
-    real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    if database.execute(real, (table,)).fetchone() is None:
-        return False
-    return {*columns} <= {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
-
-
-def _ranges(database: sqlite3.Connection) -> list[tuple[int, int, int, str]]:
-    ranges: list[tuple[int, int, int, str]] = []
-    if not _has(database, _NVTX, "start", "end", "globalTid", "text"):
-        return ranges
-    text, join = "event.text", ""
-    if _has(database, _NVTX, "textId") and _has(database, "StringIds", "id", "value"):
-        text = "COALESCE(event.text, string.value)"
-        join = "LEFT JOIN StringIds AS string ON string.id = event.textId"
-    rows = database.execute(
-        f'SELECT globalTid, start, "end", {text} FROM {_NVTX} AS event {join} '
-        'WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
-    )
-    for count, (thread, start, end, name) in enumerate(rows):
-        if count > RANGE_LIMIT:
-            raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges")
-        if (stage := stage_of_range(str(name)[:200])) is not None:
-            ranges.append((int(thread), int(start), int(end), stage.value))
-    return ranges
-
-
-def _launches(database: sqlite3.Connection, table: str) -> pd.DataFrame:
-    """Work of the device: name, start, end, and the thread and moment of its launch."""
-    if not _has(database, table, "start", "end"):
-        return pd.DataFrame(np.empty(0, _LAUNCH))
-    name = next((each for each in ("demangledName", "shortName") if _has(database, table, each)), "NULL")
-    launched, join = "-1, -1", ""
-    calls = _has(database, _RUNTIME, "correlationId", "globalTid", "start")
-    if calls and _has(database, table, "correlationId", "globalPid"):
-        launched = "COALESCE(call.globalTid, -1), COALESCE(call.start, -1)"
-        # A launch may stand twice, as a call of the runtime and of the driver.
-        join = (
-            f"LEFT JOIN (SELECT correlationId, {_PROCESS} AS process, globalTid, MIN(start) AS start FROM "
-            f"{_RUNTIME} GROUP BY correlationId, {_PROCESS}) AS call ON call.correlationId = "
-            "work.correlationId AND call.process = work.globalPid"
+    for view, (table, *columns) in _VIEWS.items():
+        there = (
+            {row[1] for row in database.execute(f"PRAGMA table_info({table})")} if table in tables else set()
         )
-    rows = database.execute(
-        f'SELECT COALESCE({name}, -1), work.start, work."end", {launched} FROM {table} AS work {join} '
-        f"LIMIT {KERNEL_LIMIT + 1}"
-    )
-    try:
-        found = pd.DataFrame(np.fromiter(rows, _LAUNCH))
-    except (TypeError, ValueError) as error:
-        raise InvalidFile("a kernel without times, or with a name that is no number") from error
-    if len(found) > KERNEL_LIMIT:
-        raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
-    return found
+        cells = ", ".join(f'"{name}"' if name in there else f'NULL AS "{name}"' for name in columns)
+        source = table if there else "(SELECT 1) WHERE 0"
+        database.execute(f"CREATE TEMP VIEW {view} AS SELECT {cells} FROM {source}")
 
 
-def _strings(database: sqlite3.Connection, numbers: set[int]) -> dict[int, str]:
-    if not _has(database, "StringIds", "id", "value"):
-        return {}
-    rows = database.execute("SELECT id, value FROM StringIds")
-    return {number: str(text)[:NAME_LIMIT] for number, text in rows if number in numbers and text}
-
-
-def _gpu(database: sqlite3.Connection) -> str | None:
-    """The one GPU of the machine; None where there are several, or none is named."""
-    if not _has(database, "TARGET_INFO_GPU", "name"):
-        return None
-    names = {str(name)[:200] for (name,) in database.execute("SELECT name FROM TARGET_INFO_GPU LIMIT 64")}
-    return names.pop() if len(names) == 1 else None
+def _ranges(database: sqlite3.Connection) -> Iterator[tuple[int, int, int, str]]:
+    """The ranges of stages that have ended."""
+    for count, (thread, start, end, name) in enumerate(database.execute(_RANGES_OF)):
+        if count >= ROW_LIMIT:
+            raise InvalidFile(f"more than {ROW_LIMIT:,} ranges")
+        if (stage := profiles.stage_of_range(str(name)[:200])) is not None:
+            yield int(thread), int(start), int(end), stage.value

@@ -6,26 +6,18 @@ FLOPs; moved data is in terabits, sizes in GiB.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import (
-    FILE_TIME_NOTE,
-    MIB,
-    Fields,
-    ImportedRun,
-    Row,
-    RunFiles,
-    as_json,
-    file_time,
-)
-from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, as_json
 
 SWEEP_LIMIT, POINT_LIMIT = 32 * MIB, 20_000
-FILES: Mapping[str, str] = {
+PARTS: Mapping[str, str] = {
     "vision_sweep.json": "vision",
     "e2e_vision_prefill_sweep.json": "prefill",
     "e2e_decode_sweep.json": "decode",
@@ -39,83 +31,76 @@ _SIZES = {
     "batch": "batch_size", "context": "context_len", "steps": "decode_steps",
 }  # fmt: skip
 _BYTES = {
-    "io_tb": ("bytes", 1e12 / 8), "weights_gb": ("weight_bytes", 2.0**30),
-    "activations_gb": ("activation_bytes", 2.0**30), "kv_gb": ("kv_bytes", 2.0**30),
+    "bytes": ("io_tb", 1e12 / 8), "weight_bytes": ("weights_gb", 2.0**30),
+    "activation_bytes": ("activations_gb", 2.0**30), "kv_bytes": ("kv_gb", 2.0**30),
 }  # fmt: skip
 
 
-def files_in(directory: Path) -> list[Path]:
-    """The files of a sweep in its folders, links left out."""
-    places = [directory / folder / name for folder in _FOLDERS for name in FILES]
+def files_of(place: Path) -> list[Path]:
+    """The files of a sweep: in the folders of a folder, links left out, or a file by itself."""
+    if place.name in PARTS:
+        return [place]
+    places = [place / folder / name for folder in _FOLDERS for name in PARTS]
     return [each for each in places if each.is_file() and not (each.is_symlink() or each.parent.is_symlink())]
 
 
 def read_sweep(run: RunFiles) -> list[ImportedRun]:
-    """The files of a sweep's folder, or one by itself, as a run. Raises InvalidFile for none."""
+    """The files of a sweep as a run. Raises InvalidFile where there is no point."""
     rows: list[Row] = []
     models: list[str] = []
-    files = files_in(run.place) or [run.place]
-    for file in files:
-        model, found = run.take(file.name, file, partial(_points, part=FILES[file.name]), SWEEP_LIMIT) or (
-            "",
-            [],
-        )
-        rows += found
-        models += [model] if isinstance(model, str) and model else []
+    for file in (files := files_of(run.place)):
+        parse = partial(_points, part=PARTS[file.name], models=models)
+        rows += run.take(file.name, file, parse, "sweep_points", SWEEP_LIMIT) or []
     if not rows:
         raise InvalidFile(run.skipped[0].reason)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(run.digests))}."
     notes += f" Model {models[0][:100]}." if models else ""
-    try:  # a folder's name is the time of its sweep, of no time zone: taken as UTC
-        created = datetime.strptime(run.place.name, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
-    except ValueError:
-        created, notes = file_time(files[0]), f"{notes} {FILE_TIME_NOTE}"
-    record = RunRecord(id=run.content_id("sweep"), created=created, source="sweep", notes=notes)
-    return [ImportedRun(record, run.place, {"sweep_points": rows})]
+    more: dict[str, Any] = {}
+    with suppress(ValueError):  # a folder's name is the time of its sweep, of no time zone: taken as UTC
+        moment = datetime.strptime(run.place.name, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+        more["created"] = moment.isoformat()
+    return [run.run("sweep", {"sweep_points": rows}, notes, files[0], **more)]
 
 
-def _points(text: str, part: str) -> tuple[object, list[Row]]:
-    """The model that a file names, and a row for each point and engine that has FLOPs. Raises InvalidFile."""
+def _points(text: str, part: str, models: list[str]) -> list[Row]:
+    """A row for each point and engine that has FLOPs; the model named goes to a list. Raises InvalidFile."""
     data = as_json(text)
-    found, stated = data.objects("points"), data.get("num_points")
-    if not found or len(found) > POINT_LIMIT:
-        raise InvalidFile(f"no list of points, or more than {POINT_LIMIT:,}")
-    if isinstance(stated, int) and stated != len(found):
-        raise InvalidFile(f"it says {stated} points and has {len(found)}")
-    rows = [row for point in found for row in _point(point, part)]
-    if not rows:
+    points, stated = data["points"], data.get("num_points")
+    if not points or len(points) > POINT_LIMIT or stated not in (None, len(points)):
+        raise InvalidFile(f"{len(points)} points, it says {stated}; at most {POINT_LIMIT:,} are read")
+    if not (rows := [row for point in points for row in _point(point, part)]):
         raise InvalidFile("points without FLOPs")
-    return data.get("model_id"), rows
+    models += [data["model_id"]] if isinstance(data.get("model_id"), str) else []
+    return rows
 
 
-def _point(point: Fields, part: str) -> list[Row]:
-    sizes = {column: point.whole(key) for column, key in _SIZES.items()}
-    for column in ("tile_columns", "tile_rows", "batch"):
-        if not sizes[column]:
-            raise InvalidFile(f"{point.name}.{_SIZES[column]} is {sizes[column]}; expected 1 or more")
-    sizes["context"] = sizes["context"] or point.whole("context_len_prefill") or 0
+def _point(point: Mapping[str, Any], part: str) -> Iterator[Row]:
+    sizes: dict[str, Any] = {column: point.get(key) for column, key in _SIZES.items()}
+    if not all(sizes[column] and sizes[column] > 0 for column in ("tile_columns", "tile_rows", "batch")):
+        raise InvalidFile(
+            f"a point of {sizes['tile_columns']}x{sizes['tile_rows']} tiles and batch {sizes['batch']}"
+        )
+    sizes["context"] = sizes["context"] or point.get("context_len_prefill") or 0
     sizes["steps"] = sizes["steps"] or 0
-    costs = point.object("stage_costs" if part == "vision" else f"{part}_stagecost")
-    rows: list[Row] = []
+    costs = point.get("stage_costs" if part == "vision" else f"{part}_stagecost") or {}
     for engine, name in _ENGINES.items():
-        cost = costs.object("vision" if (part, engine) == ("vision", "eager") else name.format(part))
-        flops, matrix, other = (_flops(cost, f"flops{kind}_tflops") for kind in ("", "_tensor", "_cuda"))
+        cost = costs.get("vision" if (part, engine) == ("vision", "eager") else name.format(part)) or {}
+        flops, matrix, other = (_flops(cost.get(f"flops{kind}_tflops")) for kind in ("", "_tensor", "_cuda"))
         counted = engine == "counted"
         if flops is None or (counted and not flops):
             continue
         # Both parts of the sum are printed: the sum's last digit decides.
-        row = {"part": part, "engine": engine, "flops": flops}
+        row = {**sizes, "part": part, "engine": engine, "flops": flops}
         row["other_flops"] = other if matrix is None else flops - matrix
-        for figure, (column, unit) in _BYTES.items():
-            # Torch's counter knows the cache's size alone.
-            known = cost.number(figure) if column == "kv_bytes" or not counted else None
+        for column, (key, unit) in _BYTES.items():
+            known = (
+                None if counted and key != "kv_gb" else cost.get(key)
+            )  # the counter knows the cache's alone
             row[column] = None if known is None else known * unit
-        rows.append(sizes | row)
-    return rows
+        yield row
 
 
-def _flops(cost: Fields, key: str) -> int | None:
-    value = cost.number(key)
-    if value is not None and value >= 1e6:
-        raise InvalidFile(f"{cost.name}: FLOPs out of all bounds")
-    return None if value is None else round(value * 1e12)
+def _flops(tflops: float | None) -> int | None:
+    if tflops is not None and not 0 <= tflops < 1e6:
+        raise InvalidFile(f"{tflops:g} TFLOPs: out of all bounds")
+    return None if tflops is None else round(tflops * 1e12)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -17,28 +17,34 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 
 NCU_DETAILS, NCU_SUMMARY, NCU_RAW = NCU = ("ncu details", "ncu summary", "ncu raw")
-REPORTS: Mapping[str, frozenset[str]] = {
-    report: frozenset(columns.split(","))
-    for report, columns in {
-        NCU_DETAILS: "id,kernel name,metric name,metric value",
-        NCU_SUMMARY: "kernel name,invocations,metric name,average",
-        NCU_RAW: "id,kernel name",
-        "nvtx_sum": "total time,instances,style,range",
-        "nvtx_pushpop_sum": "total time,instances,range",
-        "cuda_gpu_sum": "total time,instances,category,operation",
-        "cuda_gpu_kern_sum": "total time,instances,name",
-        "cuda_gpu_trace": "start,duration,grdx,name",
-    }.items()
+REPORTS = {
+    NCU_DETAILS: {"id", "kernel", "metric", "text"},
+    NCU_SUMMARY: {"kernel", "invocations", "metric", "avg_ns"},
+    NCU_RAW: {"id", "kernel"},
+    "nvtx_sum": {"total_ns", "instances", "style", "range"},
+    "nvtx_pushpop_sum": {"total_ns", "instances", "range"},
+    "cuda_gpu_sum": {"total_ns", "instances", "category", "operation"},
+    "cuda_gpu_kern_sum": {"total_ns", "instances", "name"},
+    "cuda_gpu_trace": {"start", "took", "grdx", "name"},
 }
 """Columns that tell a report from the others; the first whose columns are there is meant."""
-_OF_OTHERS = frozenset({"source", "gridxyz"})
+_SYNONYMS = {
+    "total time": "total_ns", "avg": "avg_ns", "average": "avg_ns", "med": "med_ns", "median": "med_ns",
+    "min": "min_ns", "minimum": "min_ns", "max": "max_ns", "maximum": "max_ns", "stddev": "stddev_ns",
+    "duration": "took", "time": "time_percent", "process id": "process", "kernel name": "kernel",
+    "block size": "block", "grid size": "grid", "cc": "compute_capability", "section name": "section",
+    "metric name": "metric", "metric unit": "unit", "metric value": "text", "rule name": "rule",
+    "rule type": "type", "rule description": "said", "estimated speedup type": "speedup_type",
+    "estimated speedup": "speedup",
+}  # fmt: skip
+"""Columns as some version prints them, without a unit, and here."""
+_OF_NCU = {*_SYNONYMS.values(), "id", "invocations", "device"}
+_OF_OTHERS = {"source", "gridxyz"}
 """Columns of reports that else look as one of kernels: events of MPI, kernels by grid and block."""
-_SYNONYMS = {"average": "avg", "median": "med", "minimum": "min", "maximum": "max"}
-"""Names of columns in some versions, and here."""
-_COLUMN = re.compile(r"\s*(.*?)\s*(?:\(([^()]*)\))?\s*")
-_MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
-_UNREAD = frozenset({"time", "total", "start", "duration", "range", "count"})
+_UNREAD = {"time_percent", "total", "start", "took", "range", "count"}
 """First columns of Nsight Systems' other reports."""
+_COLUMN = re.compile(r"(.*?)\s*(?:\(([^()]*)\))?")
+_MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
 _ANNOUNCED = re.compile(r"Processing \[.*/(\w+)\.py|^\s*\*\* [^(]*\((\w+)\):")
 _SPEAKS = re.compile(
     r"\s*$|==|\s*(Processing \[|Generating |Exporting |Using |NOTICE|SKIPPED|WARNING|ERROR|\*\*)"
@@ -58,8 +64,7 @@ class Table:
     report: str
     """Empty for one of Nsight Systems that is not read."""
     columns: list[str]
-    units: dict[str, str]
-    """By column, where the head names one."""
+    units: set[str]
     mark: str
     """Separator of cells."""
     lines: list[int] = field(default_factory=list)
@@ -72,8 +77,11 @@ def has_table(head: str) -> bool:
     return any(table is not None and table.report for table in map(_head, head.splitlines()[:_HEAD_LINES]))
 
 
-def find_tables(text: str) -> tuple[list[Table], list[str]]:
-    """The tables of a text in its order, and the names of those not read. Raises InvalidFile."""
+def find_tables(text: str) -> tuple[dict[str, Table], list[str]]:
+    """The tables of a text by report, and the names of those not read. Raises InvalidFile.
+
+    The same table again changes nothing; two of one report that say different things are refused.
+    """
     found: list[Table] = []
     unread: dict[str, None] = {}
     table, announced, in_quotes, quoted = None, "", False, False
@@ -97,9 +105,13 @@ def find_tables(text: str) -> tuple[list[Table], list[str]]:
         if table is not None:
             table.lines.append(number)
             in_quotes ^= line.count('"') % 2 == 1
+    of: dict[str, Table] = {}
     for table in found:
         _fill(table, lines)
-    return found, list(unread)
+        same = of.setdefault(table.report, table)
+        if same.units != table.units or same.rows.to_numpy().tolist() != table.rows.to_numpy().tolist():
+            raise InvalidFile(f"two tables of {table.report}, of two profiles: give each a file of its own")
+    return of, list(unread)
 
 
 def _head(line: str) -> Table | None:
@@ -111,17 +123,17 @@ def _head(line: str) -> Table | None:
         (cells,) = csv.reader([line], delimiter=mark, strict=True)
     except (csv.Error, ValueError):
         return None
-    printed = [cell.strip().lower() for cell in cells]
-    parts = [match.groups() if (match := _COLUMN.fullmatch(cell)) else ("", None) for cell in printed]
-    names = [_SYNONYMS.get(name, name) for name, _ in parts]
-    units = {name: unit for name, (_, unit) in zip(names, parts, strict=True) if unit}
-    there = set(names)
-    matches = (name for name, of in REPORTS.items() if of <= (set(printed) if name in NCU else there))
-    report = next(matches, "")
-    if report in NCU:
-        return Table(report, [cell.strip() for cell in cells], {}, mark)
-    if not report or len(there) < len(names) or there & _OF_OTHERS:
-        return Table("", cells, {}, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
+    cells = [cell.strip() for cell in cells]
+    whole = [_SYNONYMS.get(cell.lower(), cell.lower()) for cell in cells]
+    if report := next((name for name in NCU if REPORTS[name] <= {*whole}), ""):
+        # Of a raw page the other columns are metrics.
+        named = [name if name in _OF_NCU else cell for name, cell in zip(whole, cells, strict=True)]
+        return Table(report, named, set(), mark)
+    parts = [match.groups() if (match := _COLUMN.fullmatch(cell.lower())) else ("", "") for cell in cells]
+    names, units = [_SYNONYMS.get(name, name) for name, _ in parts], {unit for _, unit in parts if unit}
+    report = next((name for name, columns in REPORTS.items() if columns <= {*names} and name not in NCU), "")
+    if not report or len({*names}) < len(names) or {*names} & _OF_OTHERS:
+        return Table("", cells, units, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
     return Table(report, names, units, mark)
 
 
@@ -151,7 +163,7 @@ def _fill(table: Table, lines: Sequence[str]) -> None:
 
 
 def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:
-    """Texts of numbers as Python writes them, "" for another text; written 1,234.5 or all of them 1.234,5.
+    """Numbers of texts, NaN of another text; all of them written 1,234.5, or all 1.234,5.
 
     Where both can be, no percentage is 1,000 and more, and what is counted, of a unit in `counts`, has no
     decimals. Raises InvalidFile.
@@ -175,7 +187,7 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
         )
     thousands, mark = (".", ",") if with_comma else (",", ".")
     plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
-    return plain.where(comma if with_comma else point, "")
+    return pd.to_numeric(plain.where(comma if with_comma else point), errors="coerce")
 
 
 def refuse(wrong: pd.Series, reason: str, *cells: pd.Series) -> None:

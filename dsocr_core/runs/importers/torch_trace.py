@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import codecs
 import json
-import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
+from dsocr_core.runs.importers import profiles
 from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, digest, opened
-from dsocr_core.runs.importers.stages import NAME_LIMIT, RANGE, by_stage, profile_tables, stage_of_range
 
-BACKEND = "torch"
 TRACE_LIMIT = 1536 * MIB
 """Bytes of a trace, unpacked."""
 EVENT_LIMIT, EVENT_CHARACTERS = 8_000_000, 16 * MIB
 _BROKEN = MIB
 """Characters behind an event's begin after which it is broken and not only cut by a piece's end."""
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
 _TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:|^\s*\{"schemaVersion"')
 _LIST = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
@@ -52,15 +50,17 @@ def read_trace(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of a trace as a run. Raises InvalidFile."""
     found, stream = _Trace(), _Stream(files.place)
     for event in stream.events():
-        found.take(event)
+        if event.get("ph") == "X":
+            found.take(event)
     rows = found.tables()
-    if not rows:
+    if not any(rows.values()):
         raise InvalidFile(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
         )
     files.digests["trace.json"] = digest(files.place)
-    notes = f"torch.profiler, trace {files.name}.{stream.left_out}"
-    return [files.profile("torch", notes, rows, gpu=stream.gpu)]
+    return profiles.profile_run(
+        files, "torch", "torch.profiler, trace", rows, stream.left_out, gpu=stream.gpu
+    )
 
 
 class _Trace:
@@ -73,23 +73,24 @@ class _Trace:
         """Work of the device: name, start, length, correlation; its launches: thread, moment, correlation."""
         self._ranges: list[tuple[int, float, float, str]] = []
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        if event.get("ph") != "X":
-            return
-        start, took = _microseconds(event.get("ts")), _microseconds(event.get("dur", 0))
-        if not (math.isfinite(start) and 0 <= took < math.inf):
-            raise InvalidFile(f"an event '{str(event.get('name'))[:40]}' without a time")
+    def take(self, event: dict[str, Any]) -> None:
+        name, category = str(event.get("name", ""))[: profiles.NAME_LIMIT], str(event.get("cat", "")).lower()
+        times: tuple[Any, Any] = event.get("ts"), event.get("dur", 0)
+        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in times) or not (
+            -1e18 < times[0] < 1e18 and 0 <= times[1] < 1e18
+        ):
+            raise InvalidFile(f"an event '{name[:40]}' without a time")
+        start, took = (float(each) for each in times)
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         if not isinstance(correlation, int) or not 0 <= correlation < 2**53:
             correlation = -1
-        category = str(event.get("cat", "")).lower()
-        thread, name = f"{event.get('pid')} {event.get('tid')}"[:80], str(event.get("name", ""))[:NAME_LIMIT]
+        thread = f"{event.get('pid')} {event.get('tid')}"[:80]
         if category in _ON_DEVICE:
             self._ran.extend((self._number(name), start * 1e3, took * 1e3, correlation))
         elif category in _LAUNCHES and correlation >= 0:
             self._called.extend((self._number(thread), start * 1e3, correlation))
-        elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
+        elif category in _RANGES and (stage := profiles.stage_of_range(name[:200])) is not None:
             for of in (_DEVICE,) if category.startswith("gpu") else (self._number(thread), _HOST):
                 self._ranges.append((of, start * 1e3, (start + took) * 1e3, stage.value))
 
@@ -98,38 +99,18 @@ class _Trace:
 
     def tables(self) -> dict[str, list[Row]]:
         """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
-        ranges = pd.DataFrame(self._ranges, columns=[*RANGE])
+        ranges = pd.DataFrame(self._ranges, columns=[*profiles.RANGE])
         host, device = (ranges[ranges["thread"] == thread] for thread in (_HOST, _DEVICE))
         called = pd.DataFrame(np.reshape(self._called, (-1, 3)), columns=["thread", "moment", "correlation"])
         work = pd.DataFrame(np.reshape(self._ran, (-1, 4)), columns=["name", "start", "took", "correlation"])
         work = work.merge(called.drop_duplicates("correlation", keep="last"), on="correlation", how="left")
         work["thread"] = work["thread"].fillna(_HOST if device.empty else _DEVICE).astype(int)
         work["moment"] = work["moment"].fillna(work["start"])
-        work["stage"], _ = by_stage(work.assign(end=work["start"] + work["took"]), ranges)
+        work["stage"], _ = profiles.by_stage(work.assign(end=work["start"] + work["took"]), ranges)
         names = np.array([paired(text) or "not known" for text in self._numbers], object)
         work["name"] = names[work["name"].astype(int)]
         on_device = (device["end"] - device["start"]).groupby(device["stage"], sort=False)
-        return profile_tables(BACKEND, work, host, {stage: of.to_list() for stage, of in on_device})
-
-
-def _microseconds(value: object) -> float:
-    """A time, which some writers print as a text; NaN for anything else."""
-    try:
-        return math.nan if isinstance(value, bool) else float(cast(Any, value))
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
-def _pieces(file: Path) -> Iterator[str]:
-    """The text of a trace in pieces. Raises InvalidFile."""
-    decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-    left = TRACE_LIMIT
-    with opened(file) as handle:
-        while content := handle.read(4 * MIB):
-            if (left := left - len(content)) < 0:
-                most = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
-                raise InvalidFile(f"more than {most}: profile fewer steps, with schedule(active=...)")
-            yield decode(content)
+        return profiles.profile_tables("torch", work, host, {stage: of.to_list() for stage, of in on_device})
 
 
 class _Stream:
@@ -139,10 +120,22 @@ class _Stream:
         self.gpu: str | None = None
         self.left_out = ""
         """A sentence on events that could not be read."""
-        self._pieces = _pieces(file)
+        self._pieces = self._read(file)
         self._text, self._at, self._before = "", 0, 0
 
-    def events(self) -> Iterator[Mapping[str, Any]]:
+    @staticmethod
+    def _read(file: Path) -> Iterator[str]:
+        """The text of a trace in pieces. Raises InvalidFile."""
+        decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+        left = TRACE_LIMIT
+        with opened(file) as handle:
+            while content := handle.read(4 * MIB):
+                if (left := left - len(content)) < 0:
+                    most = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
+                    raise InvalidFile(f"more than {most}: profile fewer steps, with schedule(active=...)")
+                yield decode(content)
+
+    def events(self) -> Iterator[dict[str, Any]]:
         """Each event. Raises InvalidFile."""
         begin = self._found(_LIST, "not a trace, or not whole: no list traceEvents")
         self.gpu, self._at = _gpu(self._text[: begin.start()]), begin.end()
@@ -170,25 +163,23 @@ class _Stream:
         return bool(piece)
 
     def _event(self) -> Any:
+        """The value that begins here; None where its name breaks the JSON. Raises InvalidFile."""
         while True:
             try:
                 value, self._at = _JSON.raw_decode(self._text, self._at)
                 return value
             except json.JSONDecodeError as error:
-                if len(self._text) - self._at > _BROKEN or not self._more():
-                    self._leave_out(error.msg)
-                    return None
+                if len(self._text) - self._at <= _BROKEN and self._more():
+                    continue
+                place = f"at character {self._before + self._at:,} ({error.msg})"
+                most = f"{EVENT_CHARACTERS // MIB} MiB"
+                why = f"not whole, not JSON, or an event of more than {most}, {place}"
+                self._at = self._found(_NEXT, why).end()
+                said = f"Events that are not JSON were left out, the first {place}"
+                self.left_out = self.left_out or f"{said}: a trace without with_stack has all."
+                return None
             except (RecursionError, ValueError) as error:
                 raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
-
-    def _leave_out(self, why: str) -> None:
-        """Go on after an event whose name breaks the JSON. Raises InvalidFile where none follows."""
-        place = f"at character {self._before + self._at:,} ({why})"
-        most = f"{EVENT_CHARACTERS // MIB} MiB"
-        self._at = self._found(_NEXT, f"not whole, not JSON, or an event of more than {most}, {place}").end()
-        self.left_out = self.left_out or (
-            f" Events that are not JSON were left out, the first {place}: a trace without with_stack has all."
-        )
 
 
 def _gpu(before: str) -> str | None:

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import detect
-from dsocr_core.runs.importers import own_run as own_runs
+from dsocr_core.runs.importers import archives, detect
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import ImportReport, RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
@@ -62,16 +62,16 @@ def test_a_folder_of_garbage_empty_truncated_and_huge_files(
     (tree / "link").symlink_to("/etc")
     (tree / "loop").symlink_to(tree)
     os.mkfifo(tree / "pipe.csv")
-    (metrics := run / "torch_profiler/metrics.json").touch()
-    os.truncate(metrics, 10 * 1024**3)
+    (compute := run / "static_compute.json").touch()
+    os.truncate(compute, 10 * 1024**3)
     report = import_paths(history, [tree])
     assert {taken.source for taken in report.imported} == {"llm-perf-opt", "nsys"}
     reasons = {path.name: reason for path, reason in by_path(report).items()}
     assert reasons.keys() == {
         "garbage.json", "empty.csv", "truncated.csv", "huge.csv", "archive.zip", "link", "loop", "pipe.csv",
-        "metrics.json",
+        "static_compute.json",
     }  # fmt: skip
-    assert "are read" in reasons["huge.csv"] and "are read" in reasons["metrics.json"]
+    assert "are read" in reasons["huge.csv"] and "are read" in reasons["static_compute.json"]
     assert reasons["empty.csv"] == "empty" and reasons["loop"] == "a link; give the path it leads to"
 
 
@@ -116,8 +116,8 @@ def test_hostile_names_change_nothing_but_themselves(history: History, tmp_path:
 def test_an_archive_is_a_tree_and_what_is_odd_in_it_costs_itself(
     history: History, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_runs, "_FILE_BYTES", 1_000_000)
-    monkeypatch.setattr(own_runs, "_BYTES_LIMIT", 1_500_000)
+    monkeypatch.setattr(archives, "FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(archives, "BYTES_LIMIT", 1_500_000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     file = tmp_path / "upload.zip"
@@ -170,6 +170,7 @@ def own_run(folder: Path, table: str, rows: pa.Table) -> Path:
     document = record("bomb").to_json() | {"tables": {table: len(rows)}}
     (folder / "run.json").write_text(json.dumps(document))
     pq.write_table(rows, folder / f"{table}.parquet", compression="zstd", store_schema=False)
+    write_checksums(folder)
     return folder
 
 
@@ -179,7 +180,7 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
     table = pa.table({"run_id": ["bomb"] * rows, "page": ["p"] * rows, "text_raw": text})
     folder = own_run(tmp_path / "bomb", "readings", table)
     assert (folder / "readings.parquet").stat().st_size < 20_000
-    with pytest.raises(InvalidFile, match="holds more than"):
+    with pytest.raises(InvalidFile, match="bytes unpacked"):
         read_own_run(RunFiles(folder))
     assert pa.default_memory_pool().max_memory() < 2**30
 
@@ -188,9 +189,9 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
     ("more", "reason"),
     [
         *(({"milliseconds": [value]}, "milliseconds") for value in (-1.0, float("nan"), float("inf"))),
-        ({}, "timings.parquet has a column twice"),
-        ({"run_id": ["another"]}, "timings.parquet holds rows of another run"),
-        ({"run_id": [3]}, "timings.parquet holds rows of another run"),
+        ({}, "timings.parquet: a column appears twice"),
+        ({"run_id": ["another"]}, "timings.parquet: rows of another run"),
+        ({"run_id": [3]}, "timings.parquet: rows of another run"),
         *(({name: [value]}, "") for name in ("run_id", "stage") for value in (["bomb"], b"\xff", {"a": 1})),
     ],
 )

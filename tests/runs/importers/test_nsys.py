@@ -12,7 +12,7 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import nsys
-from dsocr_core.runs.importers.detect import reader_of
+from dsocr_core.runs.importers.detect import read_runs
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.llm_perf_opt import read_run
 from dsocr_core.runs.importers.nsys import kernels_of
@@ -38,7 +38,7 @@ def test_a_kernel_summary_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "my kernels.csv"
     imported(file, CSV)
     os.utime(file, (1_700_000_000, 1_700_000_000))
-    (run,) = reader_of(file)(RunFiles(file))
+    (run,) = read_runs(RunFiles(file)) or ()
     record, found = run.record, run.tables
     assert (record.source, record.profiled, record.created) == ("nsys", True, "2023-11-14T22:13:20+00:00")
     assert record.notes == (
@@ -272,7 +272,7 @@ KERNEL = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end); INSERT INTO CUPT
         ("CREATE TABLE pages (a)", "no export of Nsight Systems"),
         (f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {ENDLESS}", "no export of Nsight Systems"),
         (f"{KERNEL} (9, 1)", "ended before it began"),
-        (f"{KERNEL} ('a', x'00')", "a kernel without times"),
+        (f"{KERNEL} ('a', x'00')", "a damaged database"),
         ("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text)", "no kernels and no range of a stage"),
     ],
 )
@@ -298,6 +298,6 @@ def test_what_takes_too_long_is_too_large_or_torn_is_ended(
         (-1.0, "x", "takes more than -1 s"), (60.0, "x", "more than 100 kernels"), (60.0, "torn", "."),
     ):  # fmt: skip
         monkeypatch.setattr(nsys, "SECONDS", seconds)
-        monkeypatch.setattr(nsys, "KERNEL_LIMIT", 100)
+        monkeypatch.setattr(nsys, "ROW_LIMIT", 100)
         with pytest.raises(InvalidFile, match=reason):
             nsys.read_database(RunFiles(tmp_path / f"{torn}.sqlite"))

@@ -65,7 +65,6 @@ OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
         ("events.json", json.dumps(EVENTS).encode()),
         ("of-2021.json", trace(OLD).encode()),
         ("from-autograd.json", b"\xef\xbb\xbf" + trace().encode()),
-        ("times-as-text.json", trace([each | {"ts": str(each.get("ts"))} for each in EVENTS]).encode()),
     ],
 )  # fmt: skip
 def test_a_trace_has_kernels_by_stage_and_the_stages(tmp_path: Path, name: str, content: bytes) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.sanitise import paired
 from dsocr_core.models.stages import TOP_LEVEL, Stage
-from dsocr_core.runs.importers.imported import Row
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
+from dsocr_core.runs.record import Source
 
 KERNEL_LIMIT, NAME_LIMIT = 100_000, 4_000
 """Names of kernels in a profile, and characters of one."""
@@ -17,6 +20,16 @@ RANGE = ("thread", "start", "end", "stage")
 """Columns of the ranges of a profile."""
 _OPEN_AT_ONCE = 64
 """Ranges that may be open in one another."""
+
+
+def profile_run(
+    files: RunFiles, source: Source, what: str, tables: Mapping[str, Sequence[Row]], *notes: str, **more: Any
+) -> list[ImportedRun]:
+    """The run of a profile that knows its file alone; its notes say what it is, the file, and `notes`."""
+    said = " ".join(filter(None, (f"{what} {paired(files.place.name)[:200]}.", *notes)))
+    # The profiled program is not known: its stages are said to be the profiler's.
+    backends = (source,) if tables.get("timings") else ()
+    return [files.run(source, tables, said, profiled=True, backends=backends, **more)]
 
 
 def stage_of_range(name_range: str) -> Stage | None:
@@ -46,13 +59,17 @@ def summed(launches: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def timing_rows(backend: str, stage: str, mean: float, deviation: float, calls: int) -> list[Row]:
-    """A stage's mean and deviation, NaN where it is not known, as rows of `timings`."""
-    of = {"backend": backend, "stage": str(stage), "inside_prefill": stage not in TOP_LEVEL, "calls": calls}
-    rows: list[Row] = [of | {"milliseconds": mean / 1e6, "aggregate": "mean"}]
-    if not np.isnan(deviation) and calls > 1:
-        rows.append(of | {"milliseconds": deviation / 1e6, "aggregate": "std"})
-    return rows
+def timing_rows(
+    backend: str, stage: str, values: Mapping[str, Any], calls: int | None = None, page: str | None = None
+) -> list[Row]:
+    """Times of a stage in ms by their aggregate, None or NaN where one is not known, as rows of `timings`."""
+    of = {"page": page, "backend": backend, "stage": str(stage), "calls": calls}
+    of["inside_prefill"] = stage not in TOP_LEVEL
+    return [
+        of | {"milliseconds": value, "aggregate": aggregate}
+        for aggregate, value in values.items()
+        if value is not None and not np.isnan(value)
+    ]
 
 
 def by_stage(work: pd.DataFrame, ranges: pd.DataFrame) -> tuple[np.ndarray, dict[str, list[float]]]:
@@ -97,8 +114,6 @@ def profile_tables(
             took[stage] = times
     timings: list[Row] = []
     for stage, times in took.items():
-        of = np.array(times, float)
-        deviation = of.std(ddof=1) if len(of) > 1 else np.nan
-        timings += timing_rows(backend, stage, float(of.mean()), float(deviation), len(of))
-    found = {"kernels": kernel_rows(summed(launches)), "timings": timings}
-    return {name: rows for name, rows in found.items() if rows}
+        of = pd.Series(times, dtype=float) / 1e6
+        timings += timing_rows(backend, stage, {"mean": of.mean(), "std": of.std()}, len(of))
+    return {"kernels": kernel_rows(summed(launches)), "timings": timings}
