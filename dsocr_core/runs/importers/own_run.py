@@ -19,16 +19,16 @@ from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.sharded import COMPLETE, RUN, ShardedRun, readings_table
-from dsocr_core.runs.storage import DOCUMENT, DOCUMENT_LIMIT
+from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 MOST_PAGES = 200_000
 """Pages of a cluster's output: its readings are held in memory while they are written."""
 _ROW_LIMIT, _TABLE_BYTES, _BATCH_ROWS = 500_000, 512 * MIB, 64
-_MADE = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
+_MADE = {RUN, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *(f"{name}.parquet" for name in TABLES)}
 
 
 def is_own_run(directory: Path) -> bool:
-    return (directory / DOCUMENT).is_file() or is_begun(directory)
+    return (directory / RUN).is_file() or is_begun(directory)
 
 
 def read_own_run(run: RunFiles) -> list[ImportedRun]:
@@ -40,7 +40,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
     if is_begun(directory):
         raise InvalidFile("not finished: dsocr run --resume goes on with it")
     try:
-        document = parse_json(read_bytes(directory / DOCUMENT, DOCUMENT_LIMIT), repeats=False)
+        document = parse_json(read_bytes(directory / RUN, DOCUMENT_LIMIT), repeats=False)
         check_version(document)
         if (checksums := read_checksums(directory)) is None:
             raise InvalidFile(f"{CHECKSUMS}: missing")
@@ -70,7 +70,7 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
         if len({*schema.names}) < len(schema.names):
             raise InvalidFile("a column appears twice")
         if rows != count or rows > _ROW_LIMIT:
-            said = f"{DOCUMENT} says {str(count)[:20]}; at most {_ROW_LIMIT:,} are read"
+            said = f"{RUN} says {str(count)[:20]}; at most {_ROW_LIMIT:,} are read"
             raise InvalidFile(f"{rows} rows, {said}")
         for batch in found.iter_batches(batch_size=_BATCH_ROWS):
             if (left := left - batch.nbytes) < 0:
