@@ -173,16 +173,6 @@ def test_back_undoes_one_thing_and_turned_pages_are_in_the_history(viewer: Viewe
     viewer.wait(selected="1", image="letter_tall:700x1600")
 
 
-def test_a_selection_stays_behind_however_fast_the_page_turns(viewer: Viewer) -> None:
-    """Both keys at once: the page turns before Python has answered to the selection."""
-    both = """([first, second]) => [first, second].forEach(key => document.body.dispatchEvent(
-        new KeyboardEvent("keydown", { key, bubbles: true })))"""
-    for there, turn in [("many", "j"), ("letter_tall", "k")] * 3:
-        viewer.page.evaluate(both, ["d", turn])
-        viewer.page.locator(f'.viewer[data-image^="{there}:"]').wait_for()
-        assert viewer.state()["selected"] == ""
-
-
 def test_keys_fire_unless_one_is_typing(viewer: Viewer) -> None:
     viewer.page.keyboard.press("?")
     viewer.root.locator(".keys").wait_for()
@@ -215,26 +205,6 @@ def test_a_picture_that_the_server_did_not_have_is_asked_for_again(
     for image in images.element_handles():
         page.wait_for_function("image => image.naturalWidth > 0", arg=image)
     assert asked
-
-
-def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None:
-    page = open_page("about:blank")
-    fetched: list[str] = []
-    page.on(
-        "request",
-        lambda request: (
-            fetched.append(request.url) if f"{fabricated_server.url}/media/" in request.url else None
-        ),
-    )
-    page.goto(f"{fabricated_server.url}/?page=letter_tall")
-    viewer = Viewer(page).wait(image="letter_tall:700x1600")
-    viewer.root.locator("img").first.evaluate("image => image.decode()")
-    fetched.clear()
-    viewer.click("a", 1)
-    page.locator(".row.selected").first.wait_for()
-    page.get_by_role("tab", name="Details").click()
-    page.get_by_test_id("stDataFrame").first.wait_for()
-    assert fetched == []
 
 
 def test_a_closed_tab_cancels_its_run(fabricated_server: Server, open_page) -> None:

@@ -147,8 +147,6 @@ def test_commands_that_find_the_cause_are_offered_where_texts_of_our_engine_diff
     ("settings", "backends", "command"),
     [
         (replace(OF_A_FILE, a="fast", b="eager"), ("fast", "eager"), "compare"),
-        (replace(OF_A_FILE, b=FAR), ("eager", "far"), "compare"),
-        (Settings(a=FAR), ("far",), "run"),
         (Settings(engine="fast"), ("fast",), "run"),
         (Settings(a="vendor"), ("vendor",), "run"),
         (Settings(b={"spec": "far", "model": "m"}, backends={"far": FAR}), ("eager", "far"), "compare"),

@@ -81,12 +81,6 @@ def test_a_run_that_is_not_there_or_has_no_flops_says_so(seeds: History) -> None
     assert any("imported without FLOPs" in str(each.help) for each in test.caption)
 
 
-def test_an_empty_history_says_what_it_lacks(empty: History) -> None:
-    test = opened("flops")
-    assert "No run has FLOPs that were counted." in words(test)
-    assert len(test.dataframe) == 1 and not errors(test)  # What if needs no run
-
-
 # --- what if ------------------------------------------------------------------------------------------
 
 

@@ -10,21 +10,24 @@ from dsocr_core.runs.history import History
 from tests.support.opened_page import address_of, bodies, checked, errors, opened, words
 
 LINKS = [
-    ("compare", {"page": "nope"}),
-    ("compare", {"a": "nope"}),
-    ("timing", {"commits": "nope"}),
-    ("timing", {"series": "nope"}),
-    *(("timing", {name: "nope"}) for name in ("a", "b", "backend_a")),
-    ("timing", {"view": "Kernels", "run": "nope"}),
-    ("runs", {"runs": "nope"}),
-    ("flops", {"run": "nope"}),
-    ("flops", {"width": "nope"}),
-]
+    ("compare", {"page": "nope"}), ("compare", {"a": "nope"}), ("timing", {"commits": "nope"}),
+    ("timing", {"a": "nope"}), ("timing", {"view": "Kernels", "run": "nope"}), ("runs", {"runs": "nope"}),
+    ("flops", {"run": "nope"}), ("flops", {"width": "nope"}),
+]  # fmt: skip
+EMPTY = {
+    "review": "Nothing to review yet", "timing": "no runs yet",
+    "flops": "No run has FLOPs that were counted.", "runs": "No runs yet. Read a page on Compare, or import",
+}  # fmt: skip
 
 
-pytestmark = pytest.mark.usefixtures("seeds")
+@pytest.mark.parametrize("page", EMPTY)
+def test_an_empty_history_says_what_to_do(empty: History, page: str) -> None:
+    test = opened(page)
+    assert EMPTY[page] in words(test) and not test.error
+    assert page == "flops" or "Go to Compare" in {button.label for button in test.button}
 
 
+@pytest.mark.usefixtures("seeds")
 @pytest.mark.parametrize(("page", "link"), LINKS)
 def test_what_a_link_names_and_is_not_there_is_said_and_left_out(page: str, link: dict[str, str]) -> None:
     test = opened(page, **link)
@@ -35,12 +38,14 @@ def test_what_a_link_names_and_is_not_there_is_said_and_left_out(page: str, link
     assert not test.error and (test.dataframe or bodies(test))
 
 
+@pytest.mark.usefixtures("seeds")
 @pytest.mark.parametrize(("link", "said"), [("review", "nope"), ("page", "this review has no page nope")])
 def test_a_review_or_a_page_of_it_that_is_not_there_is_said(link: str, said: str) -> None:
     test = opened("review", **{link: "nope"})
     assert said in errors(test)[0] and not [body for body in bodies(test) if "dsocr-word" in body]
 
 
+@pytest.mark.usefixtures("seeds")
 @pytest.mark.parametrize("page", ["compare", "review", "timing", "runs", "flops"])
 def test_a_bare_address_stays_bare_and_a_link_is_whole(page: str) -> None:
     test = opened(page)

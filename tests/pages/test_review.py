@@ -22,6 +22,7 @@ from pages.widgets.review import address, queue
 from pages.widgets.review import view as review_view
 from pages.widgets.shared import resources, url_state
 from tests.support.opened_page import address_of, bodies, checked, mounted, opened, words
+from tests.support.results import make_result, of_pages
 from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
 
 open_page = partial(opened, "review")
@@ -75,7 +76,7 @@ def test_where_there_are_examples_only_one_with_differences_is_open_and_its_caus
 ) -> None:
     test = open_page()
     said = words(test)
-    assert "DIFFERS" in said and "One cause: the n-gram rule differs: size 20 and 6." in said
+    assert "DIFFERS" in said and "One cause: the n-gram rule differs: 20 and 6." in said
     readings = {item["key"]: item["readings"] for item in mounted(test, "gallery")["items"]}
     assert readings["03-tall-notice.png"] == ["No running, no diving from the side.", "nothing"]
     runs = [seeds.record(run) for run in test.session_state["review values"]["review"].split("~")]
@@ -132,29 +133,31 @@ def test_a_run_that_is_gone_or_damaged_is_not_shown_from_memory(own: History, ho
         assert ("there is no run" if how == "deleted" else "is damaged") in test.error[0].value
 
 
-def test_an_empty_history_offers_the_way_on(empty: History) -> None:
-    test = open_page()
-    assert "Nothing to review yet" in words(test)
-    assert {"Go to Compare", "Import runs"} <= {button.label for button in test.button}
-
-
 # --- the page shown, and the queue ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("tab", "expected"),
-    [("Differences", "1 of 5 blocks differ"), ("Cause", "No trace of this page"), ("Details", "✓ equal, ✗")],
-)
-def test_a_page_has_its_differences_in_the_viewer_and_in_every_tab(
-    history: History, tab: str, expected: str
-) -> None:
-    test = open_page(page=MOVED, tab=tab)
-    assert expected in words(test)
+def test_a_page_has_its_differences_in_the_viewer(history: History) -> None:
+    test = open_page(page=MOVED)
+    assert "1 of 5 blocks differ" in words(test)
     data = mounted(test, "viewer")
     assert [pair["state"] for pair in data["pairs"]] == ["matched", "matched", "moved", "matched", "matched"]
     assert [pair["differs"] for pair in data["pairs"]] == [False, False, True, False, False]
     assert data["names"] == {"a": "A: eager, ours float32", "b": "B: vendor, published code float32"}
     assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrm")
+
+
+def test_a_document_in_one_prompt_is_shown_page_by_page(own: History) -> None:
+    box, blocks = "<|det|>text [80, 60, 900, 200]<|/det|>", {}
+    for backend, total in (("eager", "1,234.00"), ("vendor", "7,234.00")):
+        text = f"<PAGE>\n{box}First page.\n<PAGE>\n{box}Total {total}\n{box}Thanks\n"
+        blocks[backend] = of_pages(make_result(text, backend), (60, 40))
+    write(own, "paper", {"paper.pdf#1-2": blocks}, created="2026-03-02T03:04:05+00:00")
+    for sheet, count in (("1", 1), ("2", 2)):
+        test = open_page(review="paper", page="paper.pdf#1-2", sheet=sheet)
+        data = mounted(test, "viewer")
+        assert len(data["pairs"]) == count
+    assert [pair["differs"] for pair in data["pairs"]] == [True, False]
+    assert "A reads 1,234.00, B 7,234.00." in words(test)
 
 
 def test_chips_leave_the_pages_that_they_count(own: History) -> None:

@@ -123,12 +123,6 @@ def test_what_nobody_foresaw_is_a_sentence_and_the_log_has_the_rest(
     assert number in log and "/secret/path" in log
 
 
-def test_a_click_in_a_run_of_the_whole_page_runs_the_page_again(pressed: Callable[[str], AppTest]) -> None:
-    test = pressed("again")  # a test has no fragment runs
-    assert not test.exception
-    assert test.session_state["pressed"] == 1 and test.markdown[0].value == "the end"
-
-
 def looking() -> None:
     import streamlit as st
 

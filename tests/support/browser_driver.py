@@ -42,12 +42,10 @@ def serve(
     *arguments: str,
     config: Path | None = None,
     options: Sequence[str] = (),
-    base: str = "",
 ) -> Iterator[Server]:
     """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
 
-    Its runs lie beside its log: what tests run is nobody's past. `options` are Streamlit's; `base` is the
-    prefix that they give it.
+    Its runs lie beside its log: what tests run is nobody's past. `options` are Streamlit's.
     """
     environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
     if config is not None:
@@ -62,7 +60,7 @@ def serve(
             [*command, "--server.address", "127.0.0.1", *options, "--", *arguments],
             cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    url = f"http://127.0.0.1:{port}{base}"
+    url = f"http://127.0.0.1:{port}"
     try:
         while not _healthy(url):
             if process.poll() is not None or time.monotonic() - began > START_S:
@@ -79,12 +77,12 @@ def serve(
 
 
 def serve_app(
-    folder: Path, settings: str = "", options: Sequence[str] = (), base: str = ""
+    folder: Path, settings: str = "", options: Sequence[str] = ()
 ) -> AbstractContextManager[Server]:
     """The app under these settings (YAML), with its history, runs and log in a folder."""
     config = folder / "settings.yaml"
     config.write_text(f"history: {folder / 'history'}\n{settings}", "utf-8")
-    return serve(ROOT / "app.py", folder / "log", config=config, options=options, base=base)
+    return serve(ROOT / "app.py", folder / "log", config=config, options=options)
 
 
 def _healthy(url: str) -> bool:
@@ -201,27 +199,3 @@ def chosen(page: Page) -> str:
 def run_button(page: Page) -> Locator:
     """The sidebar's button; the viewer may offer another."""
     return page.locator(".st-key-run button")
-
-
-def child_processes(pid: int, words: str) -> list[int]:
-    """Processes that `pid` started, directly or not, whose command line holds `words` (Linux)."""
-    parents, commands = {}, {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            commands[int(folder.name)] = (
-                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            )
-        except (OSError, ValueError, IndexError):
-            continue  # it ended meanwhile
-
-    def descends(child: int) -> bool:
-        while child in parents and child != pid:
-            child = parents[child]
-        return child == pid
-
-    return [
-        child for child, command in commands.items() if child != pid and words in command and descends(child)
-    ]
