@@ -14,7 +14,7 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
-from dsocr_core.read.session import Session, Sides
+from dsocr_core.read.session import Session
 from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
@@ -22,14 +22,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings, settings_against
 from tests.read.test_report import document, shown
-from tests.support.flat_tables import flat_tables
-from tests.support.scripted_server import (
-    Reply,
-    Sent,
-    busy,
-    scripted_server,
-    whole,
-)
+from tests.support.scripted_server import Reply, Sent, busy, scripted_server, whole
 
 OTHER = "<|ref|>title<|/ref|><|det|>[[1, 2, 300, 400]]<|/det|>\n# Hallo\n"
 
@@ -69,45 +62,48 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
     assert report.passed == 6
 
 
-def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
+def test_several_are_each_compared_with_a_that_reads_once_and_each_is_a_run(
+    pages: list[Path], tmp_path: Path
+) -> None:
     with (
         scripted_server(whole()) as a,
         scripted_server(whole()) as same,
         scripted_server(whole(OTHER)) as other,
         scripted_server(busy(503), whole()) as once,
     ):
-        settings = Settings(device="cpu", a=served(a.address, name="far"))
-        choices = [served(each.address) for each in (same, other, once)]
-        all_settings = settings_against(settings, choices)
-        plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
-        report = read(all_settings, plan)
+        settings = Settings(device="cpu", a=served(a.address, name="far"), history=str(tmp_path / "history"))
+        all_settings = settings_against(settings, [served(each.address) for each in (same, other, once)])
+        runs = [Recording(each) for each in all_settings]
+        (broken := tmp_path / "broken.png").write_bytes(b"no picture")
+        report = read(all_settings, RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES), runs)
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
-    found = document(report)
-    assert found["a"] == "far"
-    by_name = {row["name"]: row for row in found["backends"]}
-    assert list(by_name) == ["endpoint", "endpoint-2", "endpoint-3"]
-    assert by_name["endpoint"]["verdicts"]["identical"] == 2
+    found, names = document(report), ["endpoint", "endpoint-2", "endpoint-3"]
+    assert (found["a"], [row["name"] for row in found["backends"]]) == ("far", names)
+    verdicts = [{name: n for name, n in row["verdicts"].items() if n} for row in found["backends"]]
+    assert verdicts == [
+        {"identical": 2, "not_comparable": 1}, {"differs": 2, "not_comparable": 1},
+        {"identical": 1, "not_comparable": 2},
+    ]  # fmt: skip
     # "# Hallo" for "# Hello": one of the characters that are words of the page.
-    assert by_name["endpoint-2"]["verdicts"]["differs"] == 2
-    assert by_name["endpoint-2"]["character_error_rate"] == pytest.approx(1 / len("# Hello"))
-    assert by_name["endpoint-3"]["verdicts"] == {
-        "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 1,
-    }  # fmt: skip
-    assert by_name["endpoint-3"]["tokens_equal"] is None
-    assert report.failed == 3
-    assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == list(by_name)
+    assert found["backends"][1]["character_error_rate"] == pytest.approx(1 / len("# Hello"))
+    assert found["backends"][2]["tokens_equal"] is None and report.failed == 6
+    assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == names
     said = shown(report, 80)
     assert "Against far" in said and "answered 503" in said and "not known" in said
+    with History(settings.history) as history:
+        for run, name, expected in zip(runs, names, verdicts, strict=True):
+            assert history.record(str(run.id)).backends == ("far", name)
+            parity = history.sql(f"SELECT verdict FROM parity WHERE run_id = '{run.id}'")["verdict"]
+            assert parity.value_counts().to_dict() == expected
+            rows = history.tables(str(run.id))["readings"].to_pylist()
+            assert {row["backend"] for row in rows if row["page"] == "page0.png"} == {"far", name}
 
 
 def test_an_a_that_fails_is_compared_with_no_b(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(busy(503)) as a, scripted_server(whole()) as b:
         settings = settings_against(Settings(device="cpu", a=served(a.address)), [served(b.address)] * 2)
-        sides = Sides(list(map(Session, settings)))
-        compared, _ = sides.read(sides.first.settings.request(pages[0]), None, CancelToken())
-        assert [list(each.errors) for each in compared] == [["a"], ["a"]]
         report = read(settings, RunPlan((pages[0],), tmp_path / "out", sides=SIDES))
-    assert report.failed == 2
+        assert report.failed == 2
     assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]
 
 
@@ -126,32 +122,6 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     assert document(one)["left_over"] == {"folder": expected, "again": expected}
     assert "again: 1 text of no page that was read: page9" in shown(one)
     assert "again: not taken: bad.md" in shown(one)
-
-
-def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: Path) -> None:
-    broken, history = tmp_path / "broken.png", str(tmp_path / "history")
-    broken.write_bytes(b"no picture")
-    servers = (scripted_server(each) for each in (whole(), whole(), whole(OTHER)))
-    with next(servers) as a, next(servers) as same, next(servers) as other:
-        settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
-        all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
-        plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
-        recorders = [Recording(each) for each in all_settings]
-        read(all_settings, plan, recorders)
-        assert len(a.bodies) == 2  # A still reads a page once
-    with History(history) as recorded:
-        runs = [recorder.id for recorder in recorders]
-        assert None not in runs and len(set(runs)) == 2
-        for run_id, name, verdict in zip(
-            runs, ("endpoint", "endpoint-2"), ("identical", "differs"), strict=True
-        ):
-            assert recorded.record(str(run_id)).backends == ("far", name)
-            parity = recorded.sql(f"FROM parity WHERE run_id = '{run_id}'").sort_values("page")
-            assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
-                "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
-            }  # fmt: skip
-            with_a = flat_tables(recorded, str(run_id))["images"].to_pylist()
-            assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
 
 
 def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(

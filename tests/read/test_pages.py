@@ -23,7 +23,7 @@ import dsocr_core.read.loop as loop
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.base import errors
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.models.family import preset_named
@@ -35,10 +35,9 @@ from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.record import CANCELLED, Recording
+from dsocr_core.runs.record import Recording
 from dsocr_core.runs.storage import DirectoryBusy
 from dsocr_core.settings import InferSettings, Settings
-from tests.support.flat_tables import flat_tables
 from tests.support.sessions import StandIn, session_of
 
 
@@ -229,31 +228,6 @@ def test_what_is_no_run_directory_is_neither_written_over_nor_left_behind(tmp_pa
         assert [(path.name, path.read_text()) for path in out.iterdir()] == [("predictions.jsonl", before)]
 
 
-# --- cancelled --------------------------------------------------------------------------------------
-
-
-def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
-    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
-    settings = Settings(device="cpu", history=str(tmp_path / "history"))
-
-    def stops(request: OcrRequest) -> None:
-        if request.name == "page001.png":
-            raise Cancelled
-
-    session = session_of(settings, tmp_path / "results", StandIn(), StandIn("vendor", stops))
-    recorder = Recording(settings, out=out)
-    with pytest.raises(Cancelled):
-        read_run([session], RunPlan(tuple(pages), out, SIDES), runs=[recorder])
-    expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
-    found = [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))]
-    assert sorted(found) == expected
-    with History(settings.history) as history:
-        assert recorder.id is not None and history.record(recorder.id).notes == CANCELLED
-        images = flat_tables(history, recorder.id)["images"].to_pylist()
-        assert [(row["page"], row["backend"]) for row in images] == expected
-        assert len(history.tables(recorder.id)["parity"]) == 1
-
-
 def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
     """The same files under two names, known to an import."""
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
@@ -262,19 +236,18 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
     session = session_of(settings, tmp_path / "results", FakeEngine())
     recorder = Recording(settings, "python -m dsocr_core run pages", out=out)
     read_run([session], RunPlan(tuple(pages), out), runs=[recorder])
+    run_id = str(recorder.id)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
-        assert recorder.id is not None
-        saved = Path(settings.history) / "runs" / recorder.id
+        saved = history.directory(run_id)
         for file in saved.rglob("*.*"):
             assert file.samefile(out / file.relative_to(saved))
-        known = import_paths(history, [out])
-        assert ([run.run_id for run in known.known], known.imported) == ([recorder.id], [])
-        taken = import_paths(elsewhere, [out])
-        assert ([run.run_id for run in taken.imported], taken.skipped) == ([recorder.id], [])
-        assert elsewhere.record(recorder.id) == history.record(recorder.id)
-        assert elsewhere.tables(recorder.id) == history.tables(recorder.id)
+        known, taken = import_paths(history, [out]), import_paths(elsewhere, [out])
+        assert ([run.run_id for run in known.known], known.imported) == ([run_id], [])
+        assert ([run.run_id for run in taken.imported], taken.skipped) == ([run_id], [])
+        assert elsewhere.record(run_id) == history.record(run_id)
+        assert elsewhere.tables(run_id) == history.tables(run_id)
         copied, own = (
-            {file.name for file in at.directory(recorder.id).rglob("*.*")} for at in (elsewhere, history)
+            {file.name for file in at.directory(run_id).rglob("*.*")} for at in (elsewhere, history)
         )
         assert copied == own
         # The page that failed is tried again: the directory is another run then, the saved one is as it was.
@@ -284,42 +257,29 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
             read_run([session], plan, runs=[Recording(settings, out=out)])
         read_run([session], plan, runs=[Recording(settings, out=out, save=False)])
         history.refresh()
-        assert len(history.tables(recorder.id)["readings"]) == 3 and len(history) == 1
+        assert len(history.tables(run_id)["readings"]) == 3 and len(history) == 1
         [whole] = import_paths(elsewhere, [out]).imported
-        assert whole.run_id != recorder.id
         rows = elsewhere.tables(whole.run_id)["readings"].to_pylist()
+        assert whole.run_id != run_id and not any(row["error"] for row in rows)
         assert sorted(row["page"] for row in rows) == [page.name for page in pages]
-        assert not any(row["error"] for row in rows)
 
 
 def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages = make_pages(tmp_path / "pages", 2)
-    odd = pages[0].with_name(os.fsdecode(b"caf\xe9 \\x41 \x1b[2J.png"))
-    pages[0].rename(odd)
-    settings = Settings(device="cpu", history=str(tmp_path / "h"))
-    session = session_of(settings, tmp_path / "results", FakeEngine())
-    recorder = Recording(settings, out=tmp_path / "out")
-    plan = RunPlan((odd, pages[1]), tmp_path / "out")
-    report = read_run([session], plan, runs=[recorder])
-    assert report.failed == 0
+    [page] = make_pages(tmp_path / "pages", 1)
+    odd = page.rename(page.with_name(os.fsdecode(b"caf\xe9 \\x41 \x1b[2J.png")))
+    report, out = read([odd], tmp_path / "out", FakeEngine()), tmp_path / "out"
     shown = "caf\\xe9 \\\\x41 \x1b[2J.png"
-    assert [line["source"] for line in lines(tmp_path / "out")] == [shown, "page001.png"]
+    assert report.failed == 0 and [line["source"] for line in lines(out)] == [shown]
     report.write_json(sys.stdout)
     assert "caf\\\\xe9" in capsys.readouterr().out
-    with History(settings.history) as history:
-        assert recorder.id is not None
-        row = history.sql(f"FROM images WHERE run_id = '{recorder.id}'").set_index("page").loc[shown]
-        assert Path(text_name(row["path"])) == odd.resolve() and text_name(shown) == odd.name
-        name = f"viz/{page_key(odd)}/info.json"
-        assert json.loads((tmp_path / "out" / name).read_bytes())["source_image"] == name_text(odd)
+    info = json.loads((out / f"viz/{page_key(odd)}/info.json").read_bytes())
+    assert info["source_image"] == name_text(odd)
     with History(tmp_path / "imported") as history:
-        assert len(import_paths(history, [tmp_path / "out"]).imported) == 1
-        [run_id] = history.run_ids()
-        assert sorted(history.sql(f"FROM images WHERE run_id = '{run_id}'")["page"]) == sorted(
-            [shown, "page001.png"]
-        )
+        import_paths(history, [out])
+        [row] = history.sql("FROM images").to_dict("records")
+        assert Path(text_name(row["path"])) == odd.resolve() and text_name(row["page"]) == odd.name
 
 
 # --- one run at a time in a directory -----------------------------------------------------------
