@@ -152,16 +152,15 @@ class History:
     @property
     def problems(self) -> dict[str, str]:
         """Entries that cannot be read, with the file and the cause; those in the trash are not among them."""
-        damaged, bad = self._file.damaged, self._file.bad_notes
-        marked = self._marked_trash() if damaged else set()
-        there = {f"runs/{run_id}": why for run_id, why in damaged.items() if run_id not in marked}
+        damaged, bad = self.damaged(), self._file.bad_notes
+        shown = damaged.keys() - self.trashed() if damaged else ()
+        there = {f"runs/{run_id}": why for run_id, why in damaged.items() if run_id in shown}
         return there | {f"annotations/{name}": why for name, why in bad.items()}
 
     def damaged(self) -> dict[str, str]:
         """Damaged runs by id, those in the trash too."""
         return dict(self._file.damaged)
 
-    @property
     def of_other_versions(self) -> dict[str, str]:
         """Runs by id that another version of the program recorded, with what to do: not read, not damaged."""
         return {run_id: why for run_id, why in self._file.damaged.items() if OTHER_VERSION in why}
@@ -364,7 +363,7 @@ class History:
 
     def writer(self, record: RunRecord) -> RunDirectory:
         """Open the place where a new run of this history is written; it takes the name of a damaged one."""
-        replace = record.id in self.damaged().keys() - self.of_other_versions.keys()
+        replace = record.id in self.damaged().keys() - self.of_other_versions().keys()
         return RunDirectory.create(self.storage, record, replace=replace)
 
     def annotate(
@@ -396,8 +395,8 @@ class History:
 
     def trashed(self) -> list[str]:
         """Runs in the trash, and what is damaged there."""
-        there = self._file.entries.keys() | self._file.damaged.keys()
-        return sorted(self._marked_trash() & there)
+        marked = self._ask(lambda: self._frame("SELECT run_id FROM marks WHERE trashed", {}))
+        return sorted({*marked["run_id"]} & {*self._file.entries, *self._file.damaged})
 
     def empty_trash(self) -> int:
         """Delete the runs in the trash for good, those of the history's own location; returns how many.
@@ -405,15 +404,11 @@ class History:
         Runs of other versions stay. Raises StorageError.
         """
         self.refresh()
-        gone = sorted(set(self.trashed()) & self.storage.names() - self.of_other_versions.keys())
+        gone = sorted({*self.trashed()} & self.storage.names() - self.of_other_versions().keys())
         for run_id in gone:
             self.storage.remove(run_id)
         self.refresh()
         return len(gone)
-
-    def _marked_trash(self) -> set[str]:
-        marked = self._ask(lambda: self._frame("SELECT run_id FROM marks WHERE trashed", {}))
-        return {*marked["run_id"]}
 
     def _annotate(self, rows: Sequence[tuple[str | None, ...]]) -> None:
         if not rows:
@@ -436,20 +431,27 @@ class Damage:
 
     entry: str
     reason: str
+    open: bool = True
+    """True where the entry's runs are read all the same: only a picture or the like is damaged."""
 
 
 @dataclass
 class CheckReport:
     """Findings of a check."""
 
+    other_versions: dict[str, str]
+    """Runs that another version of the program recorded: not read, and no damage."""
+    leftovers: list[Leftover]
+    """Directories of writers that did not finish."""
     entries: int = 0
     files: int = 0
     """Files that are what their checksums say."""
     damaged: list[Damage] = field(default_factory=list)
-    other_versions: dict[str, str] = field(default_factory=dict)
-    """Runs that another version of the program recorded: not read, and no damage."""
-    leftovers: list[Leftover] = field(default_factory=list)
-    """Directories of writers that did not finish."""
+
+    @property
+    def runs(self) -> list[str]:
+        """List what `History.trash` takes of what cannot be read."""
+        return [of.entry[5:] for of in self.damaged if not of.open and of.entry.startswith("runs/")]
 
 
 def check(history: History) -> CheckReport:
@@ -458,18 +460,19 @@ def check(history: History) -> CheckReport:
     Raises StorageError.
     """
     history.refresh()
-    report = CheckReport(leftovers=history.storage.leftovers(), other_versions=history.of_other_versions)
-    for entry, reason in sorted(history.problems.items()):
-        if entry.removeprefix("runs/") not in report.other_versions:
-            report.damaged.append(Damage(entry, reason))
+    report = CheckReport(history.of_other_versions(), history.storage.leftovers(), len(history))
+    report.damaged = [
+        Damage(entry, reason, open=False)
+        for entry, reason in sorted(history.problems.items())
+        if entry.removeprefix("runs/") not in report.other_versions
+    ]
     for run_id in history.run_ids():
-        report.entries += 1
+        checksums: Mapping[str, str] = {}
         try:
             directory = history.directory(run_id)
             checksums = read_checksums(directory) or {}
         except DsocrError as error:
             report.damaged.append(Damage(f"runs/{run_id}", str(error)))
-            continue
         for name in sorted(checksums):
             try:
                 verify(directory, checksums, [name])

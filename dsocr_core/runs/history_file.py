@@ -3,8 +3,8 @@
     <cache>/index/<roots>/history.duckdb
 
 What comes or goes is added to a copy, under a lock, which is then renamed: a file never changes, so everybody
-has it open read-only, and whoever has an earlier one reads on. It may be deleted at any time, and a damaged
-one is made anew. Where the cache takes no file, it lies in a temporary directory.
+has it open read-only, and whoever has an earlier one reads on. `index` may be deleted at any time, and a
+damaged file is made anew. Where the cache takes no file, it lies in a temporary directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 import shutil
 import threading
 import time
@@ -38,10 +37,8 @@ from dsocr_core.runs.storage import EntryGone, Storage, StorageError, Version, w
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S, _LOOK_S = 120.0, 0.02
-"""Seconds that another process may write before this one gives up, and between two looks."""
-_UNUSED_S = 30 * 86_400
-"""After so long the file of other roots is deleted."""
+_LOOK_S = 0.02
+"""Seconds between two looks whether another process still writes."""
 _MOST_LATER = 500
 """Annotation files that the file does not hold; with more it is written again."""
 _SEARCH = "SET search_path = 'memory.main,ix.main'"
@@ -198,8 +195,6 @@ class HistoryFile:
         """
         found = self._opened(known)
         if found is not None and found.take_in(listing):
-            with contextlib.suppress(OSError):
-                os.utime(self._folder)
             return found
         try:
             with self._lock():
@@ -232,16 +227,12 @@ class HistoryFile:
         """Until the end of the block, or of the process. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)  # it may have been deleted since
         with (self._folder / "lock").open("ab") as handle:
-            until = time.monotonic() + _PATIENCE_S
             while True:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except BlockingIOError:
-                    self._uses.check()
-                    if time.monotonic() > until:
-                        raise
-                    time.sleep(_LOOK_S)
+                self._uses.check()
+                time.sleep(_LOOK_S)
             yield
 
     def _written(self, listing: Listing, base: OpenFile | None) -> OpenFile:
@@ -265,8 +256,6 @@ class HistoryFile:
             for left in parts:
                 with contextlib.suppress(OSError):
                     left.unlink(missing_ok=True)
-        if self._temporary is None:
-            _delete_unused(self._folder.parent)
         return OpenFile(self.path, self._roots, self._uses)
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, listing: Listing, base: OpenFile | None) -> None:
@@ -287,11 +276,3 @@ class HistoryFile:
         rows, files = ingest.read_annotations(self._roots, new)
         ingest.insert(connection, "annotations", rows)
         ingest.insert(connection, "annotation_files", files)
-
-
-def _delete_unused(parent: Path) -> None:
-    """The files of roots that nobody opened for long, and of earlier forms."""
-    with contextlib.suppress(OSError):
-        for folder in parent.iterdir():
-            if folder.stat().st_mtime < time.time() - _UNUSED_S:
-                shutil.rmtree(folder, ignore_errors=True)

@@ -18,7 +18,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.parity import compare_results
@@ -204,13 +203,10 @@ def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run], most: i
 def _damage(run: Run, error: Exception) -> str | None:
     """Say which file of a run is as it was written and no table of this version."""
     for table in run.tables:
-        file = run.directory / f"{table}.parquet"
         try:
-            if not pq.read_schema(file).equals(TABLES[table]):
-                return f"{file.name}: does not have the columns of this version"
-            read_rows(file)
+            read_rows(run.directory / f"{table}.parquet", TABLES[table])
         except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:
-            return f"{file.name}: cannot be read ({one_line(fault, 200)})"
+            return f"{table}.parquet: is no table of this version ({one_line(fault, 200)})"
     of_a_value = isinstance(error, (duckdb.DataError, duckdb.ProgrammingError))
     return f"its tables cannot be read ({one_line(error, 200)})" if of_a_value else None
 

@@ -8,25 +8,20 @@ has: its time, its memory and the size of its answer have limits.
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.uses import Uses
+from dsocr_core.base.uses import Closed, Uses
 
 _LOCKS = (
     "SET enable_progress_bar = false", "SET python_enable_replacements = false",
     "SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION READ ONLY",
 )  # fmt: skip
-_AGAIN_S = 0.05
-"""An interrupt between two pieces of work is lost, so it is repeated."""
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s*(\([^()]*\)|(ANALYZE\b)?)", re.IGNORECASE)
-_NO_SELECT = "SQL: only SELECT can be run here; the history is changed by its own commands"
 
 
 class OverLimit(DsocrError):
@@ -51,61 +46,40 @@ def answer(
         connect(connection)
         for lock in _LOCKS:
             connection.execute(lock)
+        asked = Uses("the statement")
+        timer = threading.Timer(limits.seconds, asked.end)
+        timer.name = "history sql"
+        timer.start()
         try:
-            with _deadline(connection, limits.seconds):
-                if _EXPLAIN.match(statement):
-                    return connection.execute(statement).df()
+            with asked.use(connection.interrupt):
                 # As a table its answer lies within the memory limit before anything of it is taken out.
                 connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
                 return connection.execute("FROM answer").df()
+        except Closed:
+            late = f"no answer in {limits.seconds:g} s, the time limit of a statement"
+            raise OverLimit(late) from None
         except (duckdb.OutOfMemoryException, MemoryError):
             limit = f"it takes more than {limits.mebibytes:,} MiB, the memory limit"
             raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
         except RuntimeError as error:  # DuckDB has taken the signal
             raise KeyboardInterrupt from error
-
-
-@contextlib.contextmanager
-def _deadline(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer. Raises OverLimit."""
-    done, late = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        wait = seconds
-        while not done.wait(wait):
-            late.set()
-            with contextlib.suppress(duckdb.ConnectionException):  # its owner has closed it
-                connection.interrupt()
-            wait = _AGAIN_S
-
-    watcher = threading.Thread(target=watch, name="history sql", daemon=True)
-    watcher.start()
-    try:
-        yield
-    except duckdb.Error:
-        if late.is_set():
-            raise OverLimit(f"no answer in {seconds:g} s, the time limit of a statement") from None
-        raise
-    finally:
-        done.set()
-        watcher.join()
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 def select_only(statement: str) -> str | None:
-    """Why a statement of a person is not run; None when it is one SELECT, or the explanation of one.
+    """Why a statement of a person is not run; None when it is one SELECT.
 
     What a SELECT itself may not do, the database refuses.
     """
     try:
         statement.encode()
         kinds = [each.type for each in duckdb.extract_statements(statement)]
-        if kinds == [duckdb.StatementType.EXPLAIN]:
-            # EXPLAIN ANALYZE runs what it explains.
-            kinds = [each.type for each in duckdb.extract_statements(_EXPLAIN.sub("", statement, count=1))]
     except (duckdb.Error, UnicodeEncodeError) as error:
         return f"SQL: {one_line(error, 500)}"
     except ValueError:  # a kind for which DuckDB's Python package has no name
-        return _NO_SELECT
-    if len(kinds) != 1:
-        return "SQL: give one statement"
-    return None if kinds == [duckdb.StatementType.SELECT] else _NO_SELECT
+        kinds = []
+    if kinds == [duckdb.StatementType.SELECT]:
+        return None
+    return "SQL: only one SELECT can be run here; the history is changed by its own commands"

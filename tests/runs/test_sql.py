@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli.main import main
 from dsocr_core.runs.history import READABLE, History, HistoryError
 from dsocr_core.runs.schema import TABLES as OF_A_RUN
 from dsocr_core.runs.statements import Limits
@@ -126,19 +125,6 @@ def test_an_answer_is_of_the_marks_as_they_are_now(tmp_path: Path) -> None:
             history.refresh()
             [tags] = history.sql("SELECT tags FROM marks")["tags"]
             assert list(tags) == ["fast"] * on
-
-
-@pytest.mark.parametrize("words", ["EXPLAIN", "EXPLAIN ANALYZE", "explain (format json)"])
-def test_a_question_may_be_explained(
-    history: History, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = ("--history", history.storage.location)
-    asked = f"{words} SELECT count(*) FROM images JOIN runs USING (run_id)"
-    assert main(["history", "sql", asked, *place]) == 0
-    assert "join" in capsys.readouterr().out.lower()
-    assert main(["history", "sql", f"{words} SELECT nothing FROM images", *place]) == 2
-    said = capsys.readouterr().out.strip()
-    assert "nothing" in said and "\n" not in said
 
 
 @pytest.mark.parametrize(
