@@ -202,9 +202,8 @@ def _decoder_config(root: Section, window: bool) -> DecoderConfig:
 def _check_arithmetic(part: Section, window: bool) -> None:
     """Refuse by name what no decoder here computes. Raises ConfigError."""
     for name, values in COMPUTED.items():
-        value = part.data.get(name)
         unused = name in WINDOW_FIELDS and (window or part.data.get("use_sliding_window") is False)
-        computed = value is None or value in values or unused
+        computed = unused or part.data.get(name) in (None, *values)
         part.check(name, computed, f"only {values[0]!r} is supported")
     for name in ("rope_scaling", "rope_parameters"):
         rope = part.data.get(name) or {}
@@ -212,9 +211,7 @@ def _check_arithmetic(part: Section, window: bool) -> None:
         kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else rope
         plain = kind == "default" and (not rope or rope.get("rope_theta", theta) == theta)
         part.check(name, plain, "only plain rotary positions are supported")
-    if (quantised := part.data.get("quantization_config")) is not None:
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-        part.hold((False, f"quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"))
+    part.check("quantization_config", part.data.get("quantization_config") is None, QUANTISED_ADVICE)
 
 
 class Section:

@@ -1,10 +1,8 @@
 """DeepSeek-OCR (October 2025): SAM, CLIP over its features, one linear projector, a mixture of experts."""
 
-from __future__ import annotations
-
 from dsocr_core.models.config import ClipConfig, ModelConfig, Section, shared_sizes
 from dsocr_core.models.resolution import Preset, by_name
-from dsocr_core.models.spec import Decoding, ModelSpec
+from dsocr_core.models.spec import CELL_IDS, Decoding, ModelSpec
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
 
@@ -48,12 +46,11 @@ DEEPSEEK_OCR = ModelSpec(
         ("decoder.", "model."),
         ("", "model."),
     ),
-    # CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
-    buffers=lambda config: {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)},
     vision={Stage.SAM: "sam_model", Stage.CLIP: "vision_model", Stage.PROJECTOR: "projector"},
     taps=(SAM, CLIP, PROJECTOR),
     presets=PRESETS,
     preset="gundam",
     newline=True,
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
+    served_rule={"ngram_size": 30, "window_size": 90, "whitelist_token_ids": CELL_IDS},
 )

@@ -1,7 +1,5 @@
 """DeepSeek-OCR-2 (January 2026): a Qwen2 with learned queries in CLIP's place, tiles of 768, no row ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +42,6 @@ DEEPSEEK_OCR2 = replace(
         ("encoder.", "model.qwen2_model.model.model."),
         *DEEPSEEK_OCR.prefixes[-3:],
     ),
-    buffers=lambda config: {},
     vision={Stage.SAM: "sam_model", Stage.ENCODER: "qwen2_model", Stage.PROJECTOR: "projector"},
     taps=(SAM, ENCODER, PROJECTOR),
     presets=by_name(

@@ -20,16 +20,14 @@ MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in (DEEPSEEK_OCR, DEEPS
 FIRST = DEEPSEEK_OCR
 """The model of what names none: old records, and configs without architectures."""
 
-_FILE_LIMIT = 4 * 1024 * 1024
-"""Bytes."""
+_FILE_LIMIT = 4 * 1024 * 1024  # bytes
 
 
 def family_named(name: str) -> ModelSpec:
-    """The spec of that name, title or architecture, in any case. Raises DsocrError."""
-    for spec in MODELS.values():
-        if name.casefold() in {each.casefold() for each in (spec.name, spec.title, spec.architecture)}:
-            return spec
-    raise DsocrError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
+    """The spec of that name. Raises DsocrError."""
+    if (spec := MODELS.get(name)) is None:
+        raise DsocrError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
+    return spec
 
 
 def family_of(config: Any, source: str = "config.json") -> ModelSpec:

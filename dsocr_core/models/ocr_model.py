@@ -1,6 +1,6 @@
 """The whole model: vision's stages one after another, fusion, decoder. No clocks and no NVTX here.
 
-Letters: T tiles, S view side in pixels, G feature map side, N tokens, C hidden size, V vocabulary.
+Letters: T tiles, S view side in pixels, G feature map side, q tokens along a tile's side, N tokens, C width.
 """
 
 from __future__ import annotations
@@ -14,15 +14,26 @@ from dsocr_core.models.blocks.clip import Clip
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam
-from dsocr_core.models.blocks.vision_tokens import ClipProjector, Projector, rows_of
-from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.config import ModelConfig, ProjectorConfig
 from dsocr_core.models.family import spec_of
-
-Part = Callable[..., Tensor]
-"""A vision stage: the view's pixels and what the stages before it gave, the newest last -> its own output."""
 
 Tokens = tuple[Tensor | None, tuple[int, int], Tensor]
 """An image's projected tiles (T, q*q, C) or None, their grid, its projected global view (1, Q*Q, C)."""
+
+
+class Projector(nn.Module):
+    """Projector of the second encoder's features (T, G*G, C) -> (T, G*G, hidden). One that `joins` takes
+    CLIP's with the class token (T, 1 + G*G, C) and SAM's (T, C, G, G).
+    """
+
+    def __init__(self, config: ProjectorConfig, joins: bool) -> None:
+        super().__init__()
+        self.joins, self.layers = joins, nn.Linear(config.input_dim, config.output_dim)
+
+    def forward(self, encoded: Tensor, sam: Tensor) -> Tensor:
+        if self.joins:
+            encoded = torch.cat([encoded[:, 1:], sam.flatten(2).transpose(1, 2)], dim=-1)  # (T, G*G, 2C)
+        return self.layers(encoded)
 
 
 class OcrModel(nn.Module):
@@ -35,11 +46,11 @@ class OcrModel(nn.Module):
         super().__init__()
         self.config, self.family = config, spec_of(config)
         self.sam = Sam(config.sam)
-        self.projector: Projector
         if config.clip is not None:
-            self.clip, self.projector = Clip(config.clip), ClipProjector(config.projector)
+            self.clip = Clip(config.clip)
         elif config.encoder is not None:
-            self.encoder, self.projector = Qwen2Encoder(config.encoder), Projector(config.projector)
+            self.encoder = Qwen2Encoder(config.encoder)
+        self.projector = Projector(config.projector, joins=config.clip is not None)
         if self.family.newline:
             self.image_newline = nn.Parameter(torch.empty(config.decoder.hidden_size))
         self.view_seperator = nn.Parameter(torch.empty(config.decoder.hidden_size))  # the published spelling
@@ -54,21 +65,15 @@ class OcrModel(nn.Module):
         return self.view_seperator.device
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """Functions of the spec's vision stages; the last gives the view's tokens, (T, q*q, C)."""
+    def parts(self) -> tuple[Callable[..., Tensor], ...]:
+        """Functions of the spec's vision stages: normalised pixels (T, 3, S, S) and the outputs of the stages
+        before, the newest last -> the stage's own output."""
         encoder = self.get_submodule([*self.family.vision][1])
         return (
             lambda pixels: self.sam(pixels),  # (T, C_sam, G, G)
             lambda _, sam: encoder(sam),  # (T, [1 +] G*G, C_encoder)
             lambda _, sam, encoded: self.projector(encoded, sam),  # (T, G*G, C)
         )
-
-    def encode(self, pixels: Tensor) -> Tensor:
-        """(T, 3, S, S) normalised pixels -> the views' tokens, (T, q*q, C)"""
-        outputs = [pixels]
-        for part in self.parts:
-            outputs.append(part(*outputs))
-        return outputs[-1]
 
     def fuse(self, ids: Tensor, image_mask: Tensor, images: Sequence[Tokens]) -> Tensor:
         """Embeddings (1, N, C) of `ids` (1, N) with vision tokens at the `image_mask`. Raises ValueError."""
@@ -89,3 +94,14 @@ class OcrModel(nn.Module):
         else:
             parts = [view.flatten(0, 1) for view, _ in views]
         return torch.cat([*parts, self.view_seperator[None]])
+
+
+def rows_of(tiles: Tensor, grid: tuple[int, int], newline: Tensor) -> Tensor:
+    """Tiles (T, q*q, C), cut row by row for a `grid` of (columns, rows), as the rows of one map, each with
+    the newline (C,) at its end: (rows*q * (columns*q + 1), C)
+    """
+    columns, rows = grid
+    q = int(tiles.shape[1] ** 0.5)
+    x = tiles.view(rows, columns, q, q, -1).transpose(1, 2)  # (rows, q, columns, q, C)
+    x = x.reshape(rows * q, columns * q, -1)
+    return torch.cat([x, newline.expand(rows * q, 1, -1).to(x.dtype)], dim=1).flatten(0, 1)

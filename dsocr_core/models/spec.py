@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
@@ -60,16 +60,12 @@ class ModelSpec:
     newline: bool
     """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
     decoding: Decoding
-    buffers: Callable[[Any], Mapping[str, tuple[int, ...]]] = field(default=lambda config: {})
-    """Shapes of what a checkpoint may hold beside its weights, which is not read."""
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
-    served_rule: Mapping[str, Any] | None = field(
-        default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": CELL_IDS}
-    )
+    served_rule: Mapping[str, Any] | None = None
     """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
     placeholder: tuple[str, ...] = ("sglang",)
     """Flavours of servers whose text has `<image>` in it; the others put it there themselves."""

@@ -1,7 +1,5 @@
 """Stages of one page's recognition, of all models, in the order they run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies a
 weights are DeepSeek-OCR's: config.json alone tells the two apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dsocr_core.models.config import WINDOW_FIELDS, ModelConfig, Section

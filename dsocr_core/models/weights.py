@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,19 +22,16 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import QUANTISED_ADVICE, ModelConfig
 from dsocr_core.models.devices import Gpu
-from dsocr_core.models.family import spec_of
 from dsocr_core.models.ocr_model import OcrModel
 
-INDEX_NAME = "model.safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
+INDEX_NAME, SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 
 log = logging.getLogger(__name__)
 
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored: a number of another type means nothing without its scale."""
-_INDEX_LIMIT = 64 * 1024 * 1024
-"""Bytes."""
+_INDEX_LIMIT = 64 * 1024 * 1024  # bytes
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
@@ -53,28 +49,31 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
 def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Strict: raises DsocrError that lists the first few missing, unexpected or misshapen weights. The
-    spec's `buffers` may be there, in their shape; nothing is read of them.
+    Strict: raises DsocrError that lists the first few missing, unexpected or misshapen weights.
     """
     shards = _shards(directory)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
-    shapes = dict(spec_of(config).buffers(config))
-    shapes |= {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    if config.clip is not None:  # 0, 1, ...: fine-tunes bring them, nothing is read of them
+        shapes["model.vision_model.embeddings.position_ids"] = 1, config.clip.positions
     missing, unexpected, misshapen = dict.fromkeys(expected), list[str](), list[str]()
     for shard in shards:
-        with _opened(shard) as tensors:
-            for name in tensors.keys():  # noqa: SIM118
-                weight, _ = tensors.get_slice(name), missing.pop(name, None)
-                if (wanted := shapes.get(name)) is None:
-                    unexpected.append(name)
-                elif (shape := tuple(weight.get_shape())) != wanted:
-                    misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
-                elif name in expected:
-                    if weight.get_dtype() not in _READ:
-                        kind = f"{name} is stored as {weight.get_dtype()} without a scale"
-                        raise DsocrError(f"{shard}: {kind}; {QUANTISED_ADVICE}")
-                    expected[name].copy_(tensors.get_tensor(name))
+        try:
+            tensors: Any = safe_open(shard, framework="pt")
+        except (OSError, SafetensorError) as error:
+            raise DsocrError(f"{shard}: cannot be read as safetensors ({error})") from error
+        for name in tensors.keys():  # noqa: SIM118
+            weight, _ = tensors.get_slice(name), missing.pop(name, None)
+            if (wanted := shapes.get(name)) is None:
+                unexpected.append(name)
+            elif (shape := tuple(weight.get_shape())) != wanted:
+                misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
+            elif name in expected:
+                if (kind := weight.get_dtype()) not in _READ:
+                    stored = f"{name} is stored as {kind} without a scale"
+                    raise DsocrError(f"{shard}: {stored}; {QUANTISED_ADVICE}")
+                expected[name].copy_(tensors.get_tensor(name))
     faults = {"missing": [*missing], "unexpected": unexpected, "misshapen": misshapen}
     problems = [
         f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
@@ -84,16 +83,6 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     if problems:
         raise DsocrError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
     return model
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """Its tensors by name. Raises DsocrError where it cannot be read."""
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            yield tensors
-    except (OSError, SafetensorError) as error:
-        raise DsocrError(f"{file}: cannot be read as safetensors ({error})") from error
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:

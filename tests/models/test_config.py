@@ -83,6 +83,7 @@ def test_fields_may_be_absent_or_say_what_is_computed(data: dict[str, Any]) -> N
         ("projector_config/n_embed", 5, "n_embed is not hidden_size"),
         ("use_mla", True, "use_mla is True; only False is supported"),
         ("kv_lora_rank", 512, "kv_lora_rank is 512"),
+        ("quantization_config", {"quant_method": "fp8"}, "'fp8'}; give one in bfloat16, or serve this one"),
         ("norm_topk_prob", True, "norm_topk_prob is True; only False"),
         ("scoring_func", "sigmoid", "scoring_func is 'sigmoid'; only 'softmax'"),
         ("topk_method", "noaux_tc", "topk_method is 'noaux_tc'; only 'greedy'"),

@@ -217,7 +217,7 @@ class ClipTower:
 
     def __init__(self, clip: Clip, ops: Ops) -> None:
         self._clip, self._ops = clip, ops
-        self._blocks = [cast(ClipBlock, block) for block in clip.transformer.layers]
+        self._blocks = [cast(ClipBlock, block) for block in clip.transformer["layers"].children()]
         self._positions: dict[int, Tensor] = {}
         self._views: dict[tuple[tuple[int, int], ...], tuple[Tensor, int]] = {}
 

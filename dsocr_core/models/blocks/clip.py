@@ -18,10 +18,12 @@ class Clip(nn.Module):
         super().__init__()
         self.embeddings = ClipEmbeddings(config)
         self.pre_layrnorm = nn.LayerNorm(config.width, eps=config.layer_norm_eps)  # the published spelling
-        self.transformer = ClipTransformer(config)
+        blocks = (ClipBlock(config) for _ in range(config.layers))
+        self.transformer = nn.ModuleDict({"layers": nn.Sequential(*blocks)})  # for the published names
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.transformer(self.pre_layrnorm(self.embeddings(features)))
+        x = self.pre_layrnorm(self.embeddings(features))
+        return self.transformer["layers"](x)
 
 
 class ClipEmbeddings(nn.Module):
@@ -46,15 +48,6 @@ class ClipEmbeddings(nn.Module):
         own = int((table.shape[0] - 1) ** 0.5)
         grid = resize_position_grid(table[1:].view(own, own, -1), side)
         return torch.cat([table[:1], grid.reshape(side * side, -1)]).unsqueeze(0)
-
-
-class ClipTransformer(nn.Module):
-    def __init__(self, config: ClipConfig) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(*(ClipBlock(config) for _ in range(config.layers)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
 
 
 class ClipBlock(nn.Module):

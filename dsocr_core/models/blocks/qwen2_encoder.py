@@ -57,9 +57,8 @@ class Qwen2Encoder(nn.Module):
 
 def _mask(views: int, count: int, like: Tensor, causal: bool = False) -> Tensor:
     """(B, 1, N, N): features see all features, a query also the queries up to itself."""
-    hidden = torch.ones(2 * count, 2 * count, dtype=torch.bool, device=like.device)
-    hidden[:, :count] = hidden[:, :count].triu(1) if causal else False
-    hidden[count:, count:] = hidden[count:, count:].triu(1)
+    hidden = torch.ones(2 * count, 2 * count, dtype=torch.bool, device=like.device).triu(1)
+    hidden[:count, :count] &= causal
     lowest = torch.finfo(like.dtype).min
     mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device).masked_fill(hidden, lowest)
     return mask.expand(views, 1, -1, -1)

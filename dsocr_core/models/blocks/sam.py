@@ -101,8 +101,11 @@ class SamAttention(nn.Module):
         b, rows, columns, width = x.shape
         n, d = rows * columns, width // self.heads
         q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, d).permute(2, 0, 3, 1, 4)  # 3 x (B, h, N, D)
-        along_rows, along_columns = self.position_bias(q.reshape(b * self.heads, rows, columns, d))
+        # Bias of each query to each key row and to each key column.
+        queries = q.reshape(b * self.heads, rows, columns, d)
+        along_rows = torch.einsum("bhwd,hkd->bhwk", queries, relative_positions(self.rel_pos_h, rows))
         along_rows = along_rows.view(b, self.heads, rows, columns, rows, 1)
+        along_columns = torch.einsum("bhwd,wkd->bhwk", queries, relative_positions(self.rel_pos_w, columns))
         along_columns = along_columns.view(b, self.heads, rows, columns, 1, columns)
         if x.device.type == "cpu" and not torch.is_grad_enabled():
             y = attend_in_parts(q, k, v, along_rows, along_columns)  # (B, h, N, D)
@@ -110,13 +113,6 @@ class SamAttention(nn.Module):
             bias = (along_rows + along_columns).reshape(b, self.heads, n, n)  # (B, h, N, N)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (B, h, N, D)
         return self.proj(y.transpose(1, 2).reshape(b, rows, columns, width))
-
-    def position_bias(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Bias of each query (B*h, H, W, D) to each key row, (B*h, H, W, H), and column, (B*h, H, W, W)."""
-        rows, columns = q.shape[1:3]
-        to_row = relative_positions(self.rel_pos_h, rows)  # (H, H, D)
-        to_column = relative_positions(self.rel_pos_w, columns)  # (W, W, D)
-        return (torch.einsum("bhwd,hkd->bhwk", q, to_row), torch.einsum("bhwd,wkd->bhwk", q, to_column))
 
 
 PART_BYTES = 2**24

@@ -1,11 +1,8 @@
 """One new token through the decoder on a CPU, without the modules' calls: the same kernels, the same bits.
 
-A small decoder's step is some 500 operations of a few microseconds, half of them views, allocations and calls
-of Python. Here every view and result is made once a page, and what follows is the arithmetic of the modules
-alone, in its order. A product or sum may change sides, as both are exact in that; no rounding changes.
-
-On some processors a product of one row is slower than one pass over the weight from front to back and then
-the product from the core's cache; on others that pass is lost time. The engine measures it.
+Every view and result is made once a page: half of a small step is views, allocations and calls. A product or
+sum may change sides, as both are exact in that; no rounding changes. On some processors a product of one row
+is slower than one pass over the weight and then the product from the core's cache; the engine measures it.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """

@@ -1,8 +1,6 @@
 """Tensors of one run as memory-mapped safetensors: one directory, a few files a call, `trace.json` beside.
 
-A call is one forward pass: 0 is the prefill, the others are decode steps. A tensor's key is its name; where
-a name comes more than once in a call (SAM sees the tiles, then the global view) the second has `@1` behind
-it. The format is described in `docs/trace.md`; other engines may write it.
+A call is one forward pass: 0 is the prefill, the others are decode steps. Format: `docs/trace.md`.
 """
 
 from __future__ import annotations

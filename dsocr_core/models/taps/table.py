@@ -1,9 +1,5 @@
 """The taps of the models: a row each, in the order of computing. Names, modules, layouts, weights.
 
-    pixels  sam.patch  sam.embeddings  sam.block0.qkv ... sam.neck  sam.out
-    clip.embeddings  clip.pre_norm  clip.block0.act ... projector.in  projector  embeddings
-    decoder.layer0.keys ... decoder.layer1.router.ids ... norm  logits
-
 `embeddings` is what goes into a tower's or the decoder's first block; `mixed` is attention's sum of values
 before its output projection, `act` the activations before the second product of a feed-forward. No torch.
 """
