@@ -158,12 +158,8 @@ def causes(
     if margins is not None and not margins.tie:
         differing.pop(ATTENTION, None)
     found: dict[CauseName, str] = {}
-    (width, height), other = a.image_size, b.image_size
-    if (height, width) == other and width != height:
-        found["exif"] = (
-            f"the page is {width} x {height} in A and {height} x {width} in B: "
-            "one side did not apply the EXIF orientation"
-        )
+    if a.image_size == b.image_size[::-1] != b.image_size:
+        found["exif"] = "the page is turned in one of both: one side did not apply the EXIF orientation"
     for name, (cause, words, follows) in _CAUSES.items():
         if name in differing and differing.keys().isdisjoint(follows):
             sides = (str(side) for side in (differing[name].a, differing[name].b))

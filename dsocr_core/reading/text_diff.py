@@ -208,16 +208,21 @@ def text_changes(a: str, b: str) -> list[Change]:
         return []
     left, right = (list(_TOKEN.finditer(text)) for text in (a, b))
     found: list[Change] = []
-    steps = Levenshtein.opcodes([match[0] for match in left], [match[0] for match in right])
-    for differs, group in groupby(steps, key=lambda step: step.tag != "equal"):
-        together = list(group)
+    for differs, *places in _steps([match[0] for match in left], [match[0] for match in right]):
         if differs:
-            of_a = left[together[0].src_start : together[-1].src_end]
-            of_b = right[together[0].dest_start : together[-1].dest_end]
+            of_a, of_b = left[places[0]], right[places[1]]
             x, y = (text[m[0].start() : m[-1].end()] if m else "" for text, m in ((a, of_a), (b, of_b)))
             found.append(Change(x, y, _kind([match[0] for match in (*of_a, *of_b)])))
     # Tokens may be equal where a blank between two numbers is not.
     return sorted(found, key=lambda change: (change.kind != "text", not change.has_digit)) or [Change(a, b)]
+
+
+def _steps(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[bool, slice, slice]]:
+    """Stretches that differ and stretches that do not, in turn, as places in both."""
+    for differs, group in groupby(Levenshtein.opcodes(a, b), key=lambda step: step.tag != "equal"):
+        steps = list(group)
+        in_a = slice(steps[0].src_start, steps[-1].src_end)
+        yield differs, in_a, slice(steps[0].dest_start, steps[-1].dest_end)
 
 
 def _kind(tokens: Sequence[str]) -> ChangeKind:
@@ -228,34 +233,18 @@ def _kind(tokens: Sequence[str]) -> ChangeKind:
 
 # --- both texts as runs, for people -----------------------------------------------------------------
 
-RunKind = Literal["same", "word", "letter"]
-"""Standing of a run of text: both have it; both have it, in a word that differs; only this side has it."""
+RunKind = Literal["same", "letter"]
+"""Standing of a run of text: both have it; only this side has it."""
 Runs = list[tuple[str, RunKind]]
-_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_RUN = re.compile(rf"\s+|[{_CJK}]|[^\s{_CJK}]+")
-"""Blanks, a character of a script without blanks, or what stands between them."""
-_MOST_LETTERS = 400
-"""Characters of a stretch of words whose letters are compared: that is quadratic in them."""
-_ALIKE = 0.5
-"""Similarity of two words from which on their letters are compared; less alike, all of both is other."""
+_RUN = re.compile(r"\s+|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|.", re.DOTALL)
+"""Blanks, a word, or one digit, sign or character of a script without blanks."""
 
 
 def text_difference(a: str, b: str) -> tuple[Runs, Runs]:
-    """Both texts as runs, by words, then by the letters of words that differ; joined they give each text."""
+    """Both texts as runs; joined they give each text."""
     runs: tuple[Runs, Runs] = ([], [])
-    for same, before, after in _steps(_RUN.findall(a), _RUN.findall(b)):
-        short = not same and max(len(before), len(after)) <= _MOST_LETTERS
-        steps: Iterable[tuple[bool, str, str]] = [(False, before, after)]
-        if short and Levenshtein.normalized_similarity(before, after) >= _ALIKE:
-            steps = _steps(before, after)
-        for equal, *texts in steps:
-            kind: RunKind = "same" if same else "word" if equal else "letter"
-            for side, text in zip(runs, texts, strict=True):
-                side += [(text, kind)] if text else []
+    tokens = _RUN.findall(a), _RUN.findall(b)
+    for differs, *places in _steps(*tokens):
+        for side, of, place in zip(runs, tokens, places, strict=True):
+            side += [("".join(of[place]), "letter" if differs else "same")] if of[place] else []
     return runs
-
-
-def _steps(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[bool, str, str]]:
-    for step in Levenshtein.opcodes(a, b):
-        of_a, of_b = a[step.src_start : step.src_end], b[step.dest_start : step.dest_end]
-        yield step.tag == "equal", "".join(of_a), "".join(of_b)

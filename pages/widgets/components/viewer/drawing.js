@@ -52,7 +52,7 @@ function drawItem(context, view, size, item, { selected, hovered, dotted, label 
   if (label && (height >= 7 || selected)) drawName(context, item, [left - 2, top, right, bottom], size, selected || hovered);
 }
 
-// Under the words in which the sides differ, and stronger under their letters.
+// Under what this side has alone.
 function drawMarks(context, view, size, viewer, item) {
   context.setLineDash([]);
   context.fillStyle = STATES.text.colour;
@@ -63,10 +63,10 @@ function drawMarks(context, view, size, viewer, item) {
     const width = Math.max(place.width * view.scale, 2);
     const height = place.height * view.scale;
     if (left + width < 0 || top + height < 0) continue;
-    context.globalAlpha = mark.change === "letter" ? 0.3 : 0.14;
+    context.globalAlpha = 0.3;
     context.fillRect(left, top, width, height);
     context.globalAlpha = 1;
-    if (mark.change === "letter") context.fillRect(left, top + height, width, 3);
+    context.fillRect(left, top + height, width, 3);
   }
 }
 
