@@ -26,7 +26,7 @@ from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report, report_of
 from dsocr_core.read.session import Session, Sides
 from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction
-from dsocr_core.reading.clean import CleanPage, clean_pages
+from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
@@ -178,14 +178,14 @@ class RunWriter:
             self._add_failure(page)
         return outcome
 
-    def _add(self, page: PageToRead, comparisons: Sequence[Comparison]) -> Sequence[CleanPage]:
+    def _add(self, page: PageToRead, comparisons: Sequence[Comparison]) -> dict[str, bytes]:
         """Put the results into the directory; returns the pictures that a run stores of the page."""
         first, results, errors = self._sides.first.settings, dict[str, OcrResult](), dict[str, str]()
         for session, part in zip(self._sides.sessions, comparisons, strict=False):
             results |= {result.backend: result for result in part.results.values()}
             errors |= {session.settings.backend(side): why for side, why in part.errors.items()}
         pictures = page.load_pictures(first.max_pixels) if results else []
-        clean = clean_pages(page.request, pictures) if first.clean_pages else []
+        clean = clean_pages(page.request, pictures) if first.clean_pages else {}
         self._begin()
         for name, result in results.items():
             self._export.add(result, pictures)

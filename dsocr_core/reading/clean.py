@@ -12,13 +12,11 @@ import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image
 
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.reading.writing import write_whole
 
 FOLDER = "clean"
 MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
@@ -29,26 +27,10 @@ _FOREIGN = (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionB
 """Errors that Pillow raises on a header that is none."""
 
 
-class CleanPage(NamedTuple):
-    """A page's picture as it is written to `path` of a run."""
-
-    path: str
-    content: bytes
-
-    def write(self, root: Path) -> bool:
-        """Put it into a run's directory, whole or not at all; False when it was there. Raises OSError."""
-        target = root / self.path
-        if target.exists():
-            return False
-        write_whole(target, self.content)
-        return True
-
-
-def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> list[CleanPage]:
-    """The RGB pictures of a request's pages, but for those whose file is gone, which names them."""
+def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> dict[str, bytes]:
+    """Path in a run -> JPEG of the RGB pictures of a request's pages, but for those whose file is gone."""
     paths = [clean_path(file.sha256 if file else None) for file in files_of(request)]
-    pairs = zip(paths, pictures, strict=False)
-    return [CleanPage(path, _encoded(picture)) for path, picture in pairs if path is not None]
+    return {path: _encoded(picture) for path, picture in zip(paths, pictures, strict=False) if path}
 
 
 def clean_path(sha256: str | None) -> str | None:

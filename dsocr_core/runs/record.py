@@ -33,7 +33,6 @@ from dsocr_core.runs.shapes import OWN_MODEL
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.clean import CleanPage
     from dsocr_core.runs.results import PageResults
     from dsocr_core.runs.run_directory import CountRows
 
@@ -406,7 +405,7 @@ def save_comparison(
     from dsocr_core.page.documents import load_image
     from dsocr_core.reading.clean import clean_pages
 
-    clean: Sequence[CleanPage] = ()
+    clean: dict[str, bytes] = {}
     if settings.clean_pages:
         pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
         clean = clean_pages(comparison.request, pictures)

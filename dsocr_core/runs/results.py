@@ -38,7 +38,6 @@ from dsocr_core.runs.record import RunRecord, tolerance_of
 from dsocr_core.runs.schema import TABLES, SchemaError, encodable_value
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.clean import CleanPage
     from dsocr_core.runs.history import History
 
 Row = Mapping[str, Any]
@@ -72,7 +71,7 @@ class PageResults:
     """The row of A and B; None where they were not compared."""
     keys: Mapping[BackendName, str] = field(default_factory=dict)
     """Names for all that decided each result."""
-    clean: Sequence[CleanPage] = ()
+    clean: Mapping[str, bytes] = field(default_factory=dict)
     """The pictures that a run stores of it."""
 
     @classmethod

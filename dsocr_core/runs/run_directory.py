@@ -158,8 +158,9 @@ class RunDirectory:
         rows = rows.replace_schema_metadata({_PARITY: json.dumps(parity)})
         file = self._parts / f"{number:09d}.arrow"
         with writing(file):
-            for picture in page.clean:
-                picture.write(self.directory)
+            for path, picture in page.clean.items():
+                if not (self.directory / path).exists():
+                    write_whole(self.directory / path, picture)
             content = pa.BufferOutputStream()  # of a row Parquet takes 20 times as long, to write and to read
             with pa.ipc.new_file(content, rows.schema) as writer:
                 writer.write_table(rows)

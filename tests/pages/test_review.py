@@ -256,12 +256,12 @@ def test_a_verdict_waits_for_a_name_is_recorded_with_its_comment_and_undone(own:
 def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(own: History, tmp_path: Path) -> None:
     image = tmp_path / "large.png"
     Image.new("RGB", (3200, 1600), "white").save(image)
-    [clean] = clean_pages(OcrRequest(image), [Image.open(image)])
+    clean = clean_pages(OcrRequest(image), [Image.open(image)])
     with own.writer(record("run-3")) as run:
         for result in both(markup(), image=image).values():
             assert isinstance(result, OcrResult)
-            run.add(PageResults("large.png", results=[replace(result, image_size=(3200, 1600))]))
-            clean.write(run.directory)
+            of_page = replace(result, image_size=(3200, 1600))
+            run.add(PageResults("large.png", results=[of_page], clean=clean))
     image.unlink()
     own.refresh()
     review = open_review(own, "run-3")

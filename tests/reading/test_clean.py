@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, CleanPage, clean_pages, clean_path, is_clean_page
+from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, clean_pages, clean_path, is_clean_page
 from dsocr_core.reading.records import OcrRequest
 
 SHA = "0123456789abcdef" * 4
@@ -20,9 +20,11 @@ def written(picture: Image.Image, folder: Path) -> Path:
     """The file that a run has of a page."""
     source = folder / "page.png"
     source.write_bytes(b"of which only the content counts")
-    [page] = clean_pages(OcrRequest(source), [picture])
-    page.write(folder / "run")
-    return folder / "run" / page.path
+    [(path, content)] = clean_pages(OcrRequest(source), [picture]).items()
+    file = folder / "run" / path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    return file
 
 
 def test_a_page_lies_under_its_files_content(tmp_path: Path) -> None:
@@ -34,7 +36,7 @@ def test_a_page_lies_under_its_files_content(tmp_path: Path) -> None:
     with Image.open(file) as found:
         assert (found.format, found.size) == ("JPEG", (300, 200))
         assert found.getpixel((150, 75)) == pytest.approx((200, 30, 30), abs=6)
-    assert clean_pages(OcrRequest(tmp_path / "gone.png"), [picture]) == []
+    assert clean_pages(OcrRequest(tmp_path / "gone.png"), [picture]) == {}
 
 
 def noise() -> Image.Image:
@@ -55,12 +57,6 @@ def test_a_large_page_is_made_smaller_in_its_proportions(
     file = written(Image.new("RGB", size, "white") if size else noise(), tmp_path)
     assert Image.open(file).size == small and file.stat().st_size <= MOST_BYTES
     assert is_clean_page(file, *(size or (MOST_SIDE, MOST_SIDE)))
-
-
-def test_a_page_is_written_once(tmp_path: Path) -> None:
-    page = CleanPage(f"clean/{SHA}.jpg", b"once")
-    assert page.write(tmp_path) and not CleanPage(page.path, b"again").write(tmp_path)
-    assert (tmp_path / page.path).read_bytes() == b"once"
 
 
 def encoded(size: tuple[int, int], form: str = "JPEG", **options: object) -> bytes:

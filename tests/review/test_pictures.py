@@ -51,10 +51,9 @@ def review(history: History, source: Path) -> Review:
     with history.writer(record("run-1", backends=("eager", "vendor"))) as run:
         for backend, text in (("eager", TEXT), ("vendor", TEXT.replace("666", "600"))):
             result = make_result(text, backend, image=source, image_size=SIZE)
-            run.add(PageResults("page.png", results=[result]))
+            clean = clean_pages(OcrRequest(source), [picture])
+            run.add(PageResults("page.png", results=[result], clean=clean))
             Export(run.directory, "eager").add(result, [picture])
-        [clean] = clean_pages(OcrRequest(source), [picture])
-        clean.write(run.directory)
     history.refresh()
     return open_review(history, "run-1")
 
@@ -91,10 +90,9 @@ def test_further_pages_of_a_prompt_have_pictures_of_their_own(history: History, 
     result = replace(result, request=replace(request, file=file, more_files=tuple(more)))
     with history.writer(record("run-2", backends=("eager",))) as run:
         for backend in ("eager", "vendor"):
-            run.add(PageResults("both", results=[replace(result, backend=backend)]))
-        pictures = [Image.open(image).convert("RGB") for image in request.images]
-        for clean in clean_pages(result.request, pictures):
-            clean.write(run.directory)
+            pictures = [Image.open(image).convert("RGB") for image in request.images]
+            clean = clean_pages(result.request, pictures)
+            run.add(PageResults("both", results=[replace(result, backend=backend)], clean=clean))
     history.refresh()
     review = open_review(history, "run-2")
     assert found(review, "both", 1) == PagePicture(second, False, 60, 40)
