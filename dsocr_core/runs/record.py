@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.sanitise import encodable
+from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.models.family import read_config
 from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.parity import Comparison
@@ -404,12 +404,15 @@ def save_comparison(
         return None
     from dsocr_core.page.documents import load_image
     from dsocr_core.reading.clean import clean_pages
+    from dsocr_core.runs.commands import command_line
 
+    images = [name_text(image) for image in comparison.request.images]
+    command = command_line("compare", asdict(settings) | {"history": None}, images)
     clean: dict[str, bytes] = {}
     if settings.clean_pages:
         pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
         clean = clean_pages(comparison.request, pictures)
     notes = CANCELLED if cancelled else None
-    with Recording(settings, machine=machine or MachineWatch(), notes=notes) as recording:
+    with Recording(settings, command, machine=machine or MachineWatch(), notes=notes) as recording:
         recording.add(comparison.request.name, comparison, clean=clean)
     return recording.id

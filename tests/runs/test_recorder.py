@@ -1,5 +1,6 @@
 """What `--save` and the app record in the history."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, both: Compa
         assert noted[noted].index.tolist() == [cut, recorder.id]
         assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
+        [_, _, _, name, *_, image] = shlex.split(str(history.record(whole).command))
+        assert (name, image) == ("compare", str(both.request.image))
 
 
 def test_the_app_records_a_page_and_its_picture_where_it_is_wanted(

@@ -6,7 +6,6 @@ name.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -68,9 +67,6 @@ def with_sides(settings: Settings, a: str, b: str) -> Settings:
 def read_again(request: OcrRequest, settings: Settings) -> str:
     """The command line that reads this page again under these settings."""
     more = ["--pages-together"] if request.together else []
-    named = (choice["spec"] if isinstance(choice, dict) else choice for choice in (settings.a, settings.b))
-    if any(name in settings.backends for name in named):
-        more.append(f"--config={os.environ.get('DSOCR_CONFIG', 'FILE')}")
     return command_line("compare", asdict(settings), _images(request), *more)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -10,6 +11,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
+from dsocr_core.runs.commands import command_line
 from dsocr_core.runs.record import Recording
 from pages.widgets.shared import job as jobs
 from pages.widgets.shared import resources
@@ -43,7 +45,9 @@ class DocumentJob(jobs.Job["Report"]):
 
         directory, settings = new_run_directory("compare"), self._session.settings
         plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
-        run = Recording(settings, out=directory, save=bool(settings.history))
+        files = [*dict.fromkeys(self._pages.words(number)[0] for number in range(len(self._pages)))]
+        command = command_line("compare", asdict(settings) | {"history": None}, files)
+        run = Recording(settings, command, directory, save=bool(settings.history))
         try:
             return read_run([self._session], plan, Progress(self.say), [run], self.token)
         finally:

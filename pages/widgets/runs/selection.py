@@ -11,7 +11,6 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, significant
-from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
@@ -99,21 +98,15 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
 def _reproduce(history: History, runs: pd.DataFrame) -> None:
     for run_id in runs["run_id"]:
         record = history.record(run_id)
-        readings = history.tables(run_id).get("readings") if record.source == "dsocr" else None
-        rows = readings.select(["path", "page"]).to_pylist() if readings is not None else []
-        # The files that it read, in its order.
-        images = dict.fromkeys(row["path"] if has_value(row["path"]) else row["page"] for row in rows)
-        command = command_of(record, list(images))
         st.markdown(f"**{plain(run_id)}**, {moment(record.created)}")
-        if command is None:
-            st.markdown(f"Imported from {record.source}; no command recorded.")
-            continue
-        st.code(command, language=None, wrap_lines=True)
-        changed = ", with changes that were not committed" if record.git_dirty else ""
-        commit = "Its commit is not known." if record.git_commit is None else f"{record.git_commit}{changed}."
-        made_up = "" if record.command else " The command is made from the run's settings."
-        # As HTML: Markdown makes a link of an address, however it is escaped.
-        st.html(f"<div class='dsocr-reasons'>{escape(commit + made_up)}</div>")
+        if record.command is None:
+            st.markdown(f"Made by {record.source}; no command recorded.")
+        else:
+            st.code(record.command, language=None, wrap_lines=True)
+        if record.git_commit is not None:
+            changed = ", with changes that were not committed" if record.git_dirty else ""
+            # As HTML: Markdown makes a link of an address, however it is escaped.
+            st.html(f"<div class='dsocr-reasons'>{escape(record.git_commit + changed)}</div>")
 
 
 # --- tags and notes -------------------------------------------------------------------------------
