@@ -14,7 +14,6 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import (
-    archives,
     imported,
     llm_perf_opt,
     ncu,
@@ -27,7 +26,7 @@ from dsocr_core.runs.importers.imported import FoundRun, ImportedRun, ImportRepo
 from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
-FILE_LIMIT, DEPTH_LIMIT = 200_000, archives.DEPTH_LIMIT
+FILE_LIMIT, DEPTH_LIMIT = 200_000, own_run.DEPTH_LIMIT
 """Files and folders that are looked at in one import, and folders below each other."""
 
 
@@ -122,7 +121,7 @@ class _Import:
             self._place(path.resolve() if path.is_symlink() else path)
         else:
             try:
-                with archives.unpacked(path) as (directory, left_out):
+                with own_run.unpacked_archive(path) as (directory, left_out):
                     self.report.skipped += left_out
                     self._archive = path, directory
                     self._tree(directory)

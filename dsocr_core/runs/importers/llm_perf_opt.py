@@ -20,32 +20,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_json, as_yaml, moment_of
-from dsocr_core.runs.importers.llm_perf_pages import SIZES, join, read_gallery, read_predictions
+from dsocr_core.runs.importers.llm_perf_pages import SIZES, Page, join, read_gallery, read_predictions
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.profiles import kernel_rows, stage_of_range, timing_rows
 
-Parsed = TypeVar("Parsed")
-_TORCH, _WORKLOAD = "torch_profiler", "tmp/workload/torch_profiler"
-PLACES: Mapping[str, tuple[str, ...]] = {
-    "stakeholder_summary.md": ("", _TORCH, _WORKLOAD),
-    "predictions.jsonl": (f"{_TORCH}/pred", _TORCH, "", f"{_WORKLOAD}/pred"),
-    "static_compute.json": ("static_analysis", ""),
-    KERNEL_SUMMARY: ("nsys",),
-    "env.json": ("", _TORCH),
-    "config.yaml": ("",),
-    "inputs.yaml": ("", _TORCH),
-    "cmd.txt": ("nsys",),
-}
-"""Folders of each file of a run; the first that can be read is taken."""
-_GALLERIES = (f"{_TORCH}/viz", "viz", f"{_WORKLOAD}/viz")
-_MARKS = [*PLACES][:4]
-"""Files that only a run has, in the first of their folders."""
+_FOLDERS = (
+    "", "torch_profiler", "torch_profiler/pred", "nsys", "static_analysis", "tmp/workload/torch_profiler",
+    "tmp/workload/torch_profiler/pred",
+)  # fmt: skip
+"""Folders of a run's files and of its galleries; the first file of a name that can be read is taken."""
+_MARKS = (
+    "stakeholder_summary.md", "torch_profiler/pred/predictions.jsonl", f"nsys/{KERNEL_SUMMARY}",
+    "static_analysis/static_compute.json",
+)  # fmt: skip
+"""Files that only a run has there."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
@@ -53,7 +47,7 @@ _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_an
 
 def is_run(directory: Path) -> bool:
     """Tell whether a folder holds a run."""
-    return any((directory / PLACES[name][0] / name).is_file() for name in _MARKS)
+    return any((directory / name).is_file() for name in _MARKS)
 
 
 def read_run(run: RunFiles) -> list[ImportedRun]:
@@ -63,18 +57,28 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     nothing is left that says what was measured or read.
     """
     left_out: list[str] = []
-    environment = _take(run, "env.json", as_json) or {}
-    config = _take(run, "config.yaml", as_yaml) or {}
-    inputs = _take(run, "inputs.yaml", _inputs, "readings") or []
-    summary = _take(run, "stakeholder_summary.md", read_summary) or {}
-    flops = _take(run, "static_compute.json", _flops, "stage_flops") or []
-    command = _take(run, "cmd.txt", _nsight_command)
-    kernels = _take(run, KERNEL_SUMMARY, kernels_of)
-    predictions = _take(run, "predictions.jsonl", partial(read_predictions, left_out=left_out), "readings")
-    for reason in left_out if predictions else ():
+    forms: dict[str, tuple[Callable[[str], Any], str]] = {
+        "env.json": (as_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (_inputs, "readings"),
+        "stakeholder_summary.md": (read_summary, ""), "static_compute.json": (_flops, "stage_flops"),
+        "cmd.txt": (_nsight_command, ""), KERNEL_SUMMARY: (kernels_of, ""),
+        "predictions.jsonl": (partial(read_predictions, left_out=left_out), "readings"),
+    }  # fmt: skip
+    found: dict[str, Any] = {}
+    shown: list[Page] = []
+    for folder in _FOLDERS:
+        place = run.place / folder
+        if place.resolve() != run.place.resolve() / folder:  # a link leads elsewhere
+            continue
+        for name, (parse, table) in forms.items():
+            if name not in found and (file := place / name).is_file():
+                taken = run.take(name, file, parse, table)
+                found |= {} if taken is None else {name: taken}
+        shown += read_gallery(run, place / "viz")
+    for reason in left_out if "predictions.jsonl" in found else ():
         run.skip(run.paths["predictions.jsonl"], reason)
-    galleries = [run.place / name for name in _GALLERIES if _is_own(run, name)]
-    pages = join(predictions or [], [page for each in galleries for page in read_gallery(run, each)], inputs)
+    environment, config, summary = (found.get(name, {}) for name in ("env.json", "config.yaml", _MARKS[0]))
+    command, kernels = found.get("cmd.txt"), found.get(KERNEL_SUMMARY)
+    pages = join(found.get("predictions.jsonl", ()), shown, found.get("inputs.yaml", ()))
     model, tools = _section(config, "model"), ("nsys", "ncu")
     chosen = [_section(model, "preprocess").get(name) for name in ("base_size", "image_size", "crop_mode")]
     sizes = {name: [each.base_size, each.image_size, each.crop_mode] for name, each in PRESETS.items()}
@@ -87,7 +91,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     tables = {
         "readings": [{**page, "preset": preset, "backend": VENDOR} for page in pages],
         "timings": [row for rows in times for row in rows],
-        "stage_flops": flops,
+        "stage_flops": found.get("static_compute.json", ()),
         "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command or "")),
     }
     if not any(tables.values()):
@@ -107,30 +111,15 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     profiled = any((run.place / tool).is_dir() for tool in tools) or any(
         _section(_section(config, "pipeline"), tool).get("enable") is True for tool in tools
     )
-    found = run.run(
+    made = run.run(
         "llm-perf-opt", tables, " ".join(filter(None, notes)), command=command, backends=(VENDOR,),
         engine="llm-perf-opt", device=device, gpu=texts.pop("gpu", summary.get("device")), versions=texts,
         dtype=_DTYPES.get(dtype or "", dtype), preset=preset, profiled=profiled, settings=config,
         attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
         environment={"reported": summary["reported"]} if summary.get("reported") else {}, **more,
     )  # fmt: skip
-    folders = {role: "imported" if role in PLACES else "vendor" for role in run.paths}
-    return [replace(found, files={f"{folders[role]}/{role}": file for role, file in run.paths.items()})]
-
-
-def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed], table: str = "") -> Parsed | None:
-    """Read what the first readable file of a role says, None when there is none."""
-    for folder in PLACES[role]:
-        file = run.place / folder / role
-        there = file.is_file() and _is_own(run, folder)
-        if there and (taken := run.take(role, file, parse, table)) is not None:
-            return taken
-    return None
-
-
-def _is_own(run: RunFiles, folder: str) -> bool:
-    """Tell whether no link leads to a folder below the run's."""
-    return (run.place / folder).resolve() == run.place.resolve() / folder
+    files = {f"{'imported' if role in forms else 'vendor'}/{role}": file for role, file in run.paths.items()}
+    return [replace(made, files=files)]
 
 
 def _section(data: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def read_tables(files: RunFiles, tables: Iterable[Table], text: str) -> list[Imp
 
 def _launches(tables: Iterable[Table]) -> Launches:
     """The launches of one measurement from all of its tables. Raises InvalidFile, which names the row."""
-    if not (of_ncu := [_long(table) for table in tables if table.report in NCU]):
+    if not (of_ncu := [_long(table) for table in tables if table.attrs["report"] in NCU]):
         raise InvalidFile("it has no table of Nsight Compute")
     cells = pd.concat(of_ncu)
     cells = cells.astype(object).where(cells.notna() & (cells != ""), None)
@@ -102,12 +102,12 @@ def _launches(tables: Iterable[Table]) -> Launches:
 
 def _long(table: Table) -> pd.DataFrame:
     """A table as the details page has it, a row a metric or a rule, with the stage of its launch."""
-    rows = table.rows.assign(stage=None)
-    if ranges := [name for name in table.rows if _RANGES.search(name)]:
+    report, rows = table.attrs["report"], table.assign(stage=None)
+    if ranges := [name for name in table if _RANGES.search(name)]:
         joined = rows[ranges].fillna("").agg(" ".join, axis=1)
         rows["stage"] = joined.map({each: _stage(each) for each in joined.unique()})
     rows = rows.reindex(columns=[*dict.fromkeys([*_LAUNCH, *rows.columns])])
-    if table.report == NCU_RAW:
+    if report == NCU_RAW:
         units, rows = rows.iloc[0], rows.iloc[1:]
         if units["id"] or units["kernel"] or rows.empty:
             raise InvalidFile(f"row {units.name} has no units, or no kernel follows it")
@@ -115,7 +115,7 @@ def _long(table: Table) -> pd.DataFrame:
         rows = rows.melt(_LAUNCH, metrics, "metric", "text", ignore_index=False)
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)
-    elif table.report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
+    elif report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
         shapes = rows.groupby(["process", "kernel", "block", "grid"], sort=False, dropna=False)
         rows = rows.assign(id=shapes.ngroup().astype(str), text=rows["avg_ns"])
         often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["invocations"])

@@ -74,9 +74,9 @@ _RANGES_OF = """
 def read_tables(files: RunFiles, tables: Mapping[str, Table], unread: Iterable[str]) -> list[ImportedRun]:
     """The reports of a file, as a run that knows nothing else; `unread` names others. Raises InvalidFile."""
     kernels, ranges = _first(tables, _KERNELS), _first(tables, _RANGES)
-    found = _kernels(kernels) if kernels else pd.DataFrame()
-    stages, other_ranges = _stages(ranges) if ranges else ([], "")
-    taken = [table.report for table in (kernels, ranges) if table]
+    found = _kernels(kernels) if kernels is not None else pd.DataFrame()
+    stages, other_ranges = _stages(ranges) if ranges is not None else ([], "")
+    taken = [table.attrs["report"] for table in (kernels, ranges) if table is not None]
     left_out = ", ".join(report for report in (*unread, *tables) if report not in taken)
     if not len(found) and not stages:
         way_out = f"no report of it is read ({left_out}): give cuda_gpu_kern_sum or nvtx_sum"
@@ -104,7 +104,7 @@ def _first(tables: Mapping[str, Table], names: Iterable[str]) -> Table | None:
 
 def _figures(table: Table, name: str) -> pd.DataFrame:
     """The names of a table, its times in ns, instances and shares, by line. Raises InvalidFile."""
-    texts = table.rows[[each for each in table.rows if each in {*_TIMES, "instances", "time_percent"}]]
+    texts = table[[each for each in table if each in {*_TIMES, "instances", "time_percent"}]]
     long = texts.melt(ignore_index=False)
     units = long["variable"].map({"time_percent": "%", "instances": "count"})
     values = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
@@ -112,9 +112,9 @@ def _figures(table: Table, name: str) -> pd.DataFrame:
     for column in found:
         wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
         refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
-    unit = next((_NS[of] for each in table.units if (of := each.removesuffix("ec")) in _NS), 1.0)
+    unit = next((_NS[of] for each in table.attrs["units"] if (of := each.removesuffix("ec")) in _NS), 1.0)
     found[found.columns.intersection([*_TIMES])] *= unit
-    found["name"] = table.rows[name]
+    found["name"] = table[name]
     refuse(found["name"] == "", "row {} has no name")
     refuse(found["took" if "took" in found else "total_ns"].isna(), "row {} has no time")
     if "took" in found:
@@ -135,10 +135,10 @@ def _figures(table: Table, name: str) -> pd.DataFrame:
 
 def _kernels(table: Table) -> pd.DataFrame:
     """The kernels of a table, with all figures that it has."""
-    found = _figures(table, "operation" if table.report == "cuda_gpu_sum" else "name")
-    if table.report == "cuda_gpu_trace":
+    found = _figures(table, "operation" if "operation" in table else "name")
+    if "took" in table:
         return profiles.summed(found.assign(stage=None))
-    return found[table.rows["category"] != "CUDA_API"] if "category" in table.rows else found
+    return found[table["category"] != "CUDA_API"] if "category" in table else found
 
 
 def _stages(table: Table) -> tuple[list[Row], str]:

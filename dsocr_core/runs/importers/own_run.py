@@ -1,7 +1,14 @@
-"""Runs of this project: directories of a history or of `--out`, and outputs of a cluster."""
+"""Runs of this project: directories of a history or of `--out`, outputs of a cluster, zip archives."""
 
 from __future__ import annotations
 
+import calendar
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -11,9 +18,11 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import one_line
+from dsocr_core.base.paths import Temporary
+from dsocr_core.base.sanitise import paired
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
-from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, shared_folders
+from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, Skipped, shared_folders
 from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
@@ -21,6 +30,9 @@ from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.sharded import COMPLETE, RUN, ShardedRun, readings_table
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
+DEPTH_LIMIT = 24
+ENTRY_LIMIT, BYTES_LIMIT, FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
+"""Of an archive."""
 MOST_PAGES = 200_000
 """Pages of a cluster's output: its readings are held in memory while they are written."""
 _ROW_LIMIT, _TABLE_BYTES, _BATCH_ROWS = 500_000, 512 * MIB, 64
@@ -132,3 +144,52 @@ def read_sharded_run(location: str) -> ImportedRun:
     backend = pc.fill_null(readings["backend"], next(iter(record.backends), "unknown"))
     readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
     return ImportedRun(record, Path(location), {"readings": readings, "timings": timing_rows(readings)})
+
+
+# --- archives ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
+    """A temporary directory with a zip's files, and those that were left out. Raises InvalidFile."""
+    if not file.is_file():  # a pipe would be waited on for ever
+        raise InvalidFile("not a regular file")
+    with Temporary("import") as name:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                left_out = _unpack(archive, file, Path(name))
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise InvalidFile(f"not a zip archive that can be unpacked ({one_line(error, 120)})") from error
+        yield Path(name), left_out
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]:
+    """Unpack what is sound; returns the rest."""
+    left_out: list[Skipped] = []
+    entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
+    if len(entries) > ENTRY_LIMIT:
+        raise InvalidFile(f"{len(entries):,} entries; at most {ENTRY_LIMIT:,} are unpacked")
+    left = BYTES_LIMIT
+    for entry in entries:
+        path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            reason = "its name leads out of the archive"
+        elif len(path.parts) > DEPTH_LIMIT:
+            reason = f"deeper than {DEPTH_LIMIT} folders"
+        elif stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+            reason = "not a regular file"
+        elif entry.file_size > (most := min(FILE_BYTES, left)):  # no more than it says is unpacked
+            reason = f"more than {most:,} bytes"
+        else:
+            left -= entry.file_size
+            try:
+                archive.extract(entry, target)
+                moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+                os.utime(target / path, (moment, moment))
+                continue
+            except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
+                with suppress(OSError):
+                    (target / path).unlink()
+                reason = f"cannot be unpacked ({error})"
+        left_out.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
+    return left_out

@@ -10,7 +10,7 @@ import csv
 import re
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -57,24 +57,24 @@ _POINT, _COMMA = _NUMBER.format(",", r"\."), _NUMBER.format(r"\.", ",")
 _DIGITS = r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
 
 
-@dataclass
-class Table:
-    """A report's rows as texts, by their line in the file; None where a row is shorter than the head."""
+Table = pd.DataFrame
+"""A report's rows as texts, by their line in the file; None where a row is shorter than the head. Its `attrs`
+have the report's name and the units that the head names.
+"""
 
+
+class _Head(NamedTuple):
     report: str
     """Empty for one of Nsight Systems that is not read."""
     columns: list[str]
     units: set[str]
     mark: str
     """Separator of cells."""
-    lines: list[int] = field(default_factory=list)
-    """Numbers of its lines in the text, the first is 0."""
-    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def has_table(head: str) -> bool:
     """Tell whether a file begins with a table that is read, or has it after other lines."""
-    return any(table is not None and table.report for table in map(_head, head.splitlines()[:_HEAD_LINES]))
+    return any(found is not None and found.report for found in map(_head, head.splitlines()[:_HEAD_LINES]))
 
 
 def find_tables(text: str) -> tuple[dict[str, Table], list[str]]:
@@ -82,7 +82,8 @@ def find_tables(text: str) -> tuple[dict[str, Table], list[str]]:
 
     The same table again changes nothing; two of one report that say different things are refused.
     """
-    found: list[Table] = []
+    found: list[tuple[_Head, list[int]]] = []
+    """Tables, and the numbers of their lines."""
     unread: dict[str, None] = {}
     table, announced, in_quotes, quoted = None, "", False, False
     lines = text.split("\n")
@@ -91,7 +92,7 @@ def find_tables(text: str) -> tuple[dict[str, Table], list[str]]:
             if (head := _head(line)) is not None:
                 table, quoted = head, line.startswith('"')
                 if table.report:
-                    found.append(table)
+                    found.append((table, []))
                 else:
                     unread[announced or f"the one with {', '.join(table.columns[:3])}"[:60]] = None
                 announced = ""
@@ -103,19 +104,20 @@ def find_tables(text: str) -> tuple[dict[str, Table], list[str]]:
             elif line.startswith("==") or (quoted and not line.startswith('"')):
                 continue  # a line of the program that Nsight Compute profiled, between rows
         if table is not None:
-            table.lines.append(number)
             in_quotes ^= line.count('"') % 2 == 1
-    of: dict[str, Table] = {}
-    for table in found:
-        _fill(table, lines)
-        same = of.setdefault(table.report, table)
-        if same.units != table.units or same.rows.to_numpy().tolist() != table.rows.to_numpy().tolist():
-            raise InvalidFile(f"two tables of {table.report}, of two profiles: give each a file of its own")
-    return of, list(unread)
+            if table.report:
+                found[-1][1].append(number)
+    tables: dict[str, Table] = {}
+    for head, numbers in found:
+        rows = _rows(head, numbers, lines)
+        same = tables.setdefault(head.report, rows)
+        if same.attrs != rows.attrs or same.to_numpy().tolist() != rows.to_numpy().tolist():
+            raise InvalidFile(f"two tables of {head.report}, of two profiles: give each a file of its own")
+    return tables, list(unread)
 
 
-def _head(line: str) -> Table | None:
-    """The table without rows that a line is the head of; None of another line."""
+def _head(line: str) -> _Head | None:
+    """The head of a table that a line is; None of another line."""
     if len(line) > _HEAD_LIMIT or not _MAY_BE_HEAD.search(line):
         return None
     mark = "\t" if "\t" in line else ";" if line.count(";") > line.count(",") else ","
@@ -128,26 +130,26 @@ def _head(line: str) -> Table | None:
     if report := next((name for name in NCU if REPORTS[name] <= {*whole}), ""):
         # Of a raw page the other columns are metrics.
         named = [name if name in _OF_NCU else cell for name, cell in zip(whole, cells, strict=True)]
-        return Table(report, named, set(), mark)
+        return _Head(report, named, set(), mark)
     parts = [match.groups() if (match := _COLUMN.fullmatch(cell.lower())) else ("", "") for cell in cells]
     names, units = [_SYNONYMS.get(name, name) for name, _ in parts], {unit for _, unit in parts if unit}
     report = next((name for name, columns in REPORTS.items() if columns <= {*names} and name not in NCU), "")
     if not report or len({*names}) < len(names) or {*names} & _OF_OTHERS:
-        return Table("", cells, units, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
-    return Table(report, names, units, mark)
+        return _Head("", cells, units, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
+    return _Head(report, names, units, mark)
 
 
-def _fill(table: Table, lines: Sequence[str]) -> None:
-    """Make rows of a table's lines. Raises InvalidFile."""
-    width, may_be_short = len(table.columns), table.report in (NCU_DETAILS, NCU_SUMMARY)
-    if len({column.lower() for column in table.columns}) < width:
+def _rows(head: _Head, numbers: Sequence[int], lines: Sequence[str]) -> Table:
+    """The rows in the lines of a table. Raises InvalidFile."""
+    width, may_be_short = len(head.columns), head.report in (NCU_DETAILS, NCU_SUMMARY)
+    if len({column.lower() for column in head.columns}) < width:
         raise InvalidFile("a column appears twice")
-    reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
     rows: dict[int, list[str | None]] = {}
-    number = table.lines[0] if table.lines else 0
+    number = 0
+    reader = csv.reader((lines[number] + "\n" for number in numbers), delimiter=head.mark, strict=True)
     try:
         for cells in reader:
-            number = table.lines[reader.line_num - 1] + 1
+            number = numbers[reader.line_num - 1] + 1
             if len(cells) > width or (0 < len(cells) < width and not may_be_short):
                 raise InvalidFile(f"not whole: row {number} has {len(cells)} of {width} cells")
             if cells:  # few texts stand in many cells
@@ -156,10 +158,12 @@ def _fill(table: Table, lines: Sequence[str]) -> None:
     except csv.Error as error:
         raise InvalidFile(f"not whole: row {number + 1}: {error}") from error
     if not rows:
-        raise InvalidFile(f"{table.report}: a head and no rows")
+        raise InvalidFile(f"{head.report}: a head and no rows")
     if lines[-1] and number == len(lines) and rows[number][-1] is None:
         raise InvalidFile(f"not whole: row {number} is cut short")
-    table.rows = pd.DataFrame([*rows.values()], [*rows], table.columns, dtype=object)
+    table = pd.DataFrame([*rows.values()], [*rows], head.columns, dtype=object)
+    table.attrs = {"report": head.report, "units": sorted(head.units)}
+    return table
 
 
 def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:

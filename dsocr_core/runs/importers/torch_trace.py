@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from array import array
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -48,92 +48,71 @@ def is_trace(head: str) -> bool:
 
 def read_trace(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of a trace as a run. Raises InvalidFile."""
-    found, stream = _Trace(), _Stream(files.place)
-    for event in stream.events():
-        if event.get("ph") == "X":
-            found.take(event)
-    rows = found.tables()
+    with opened(files.place) as handle:
+        stream = _Stream(handle)
+        rows = _tables(stream)
     if not any(rows.values()):
         raise InvalidFile(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
         )
     files.digests["trace.json"] = digest(files.place)
-    return profiles.profile_run(
-        files, "torch", "torch.profiler, trace", rows, stream.left_out, gpu=stream.gpu
-    )
+    what = "torch.profiler, trace"
+    return profiles.profile_run(files, "torch", what, rows, stream.left_out, gpu=stream.gpu)
 
 
-class _Trace:
-    """Parts of the events that are kept. Numbers lie in flat arrays: there may be millions of events."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        """Few texts stand in all events: each once, by its number."""
-        self._ran, self._called = array("d"), array("d")
-        """Work of the device: name, start, length, correlation; its launches: thread, moment, correlation."""
-        self._ranges: list[tuple[int, float, float, str]] = []
-
-    def take(self, event: dict[str, Any]) -> None:
+def _tables(stream: _Stream) -> dict[str, list[Row]]:
+    """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
+    # Numbers lie in flat arrays: there may be millions of events. Few texts stand in all, each has a number.
+    numbers: dict[str, int] = {}
+    ran, called = array("d"), array("d")
+    open_ranges: list[tuple[int, float, float, str]] = []
+    for event in stream.events():
+        if event.get("ph") != "X":
+            continue
         name, category = str(event.get("name", ""))[: profiles.NAME_LIMIT], str(event.get("cat", "")).lower()
-        times: tuple[Any, Any] = event.get("ts"), event.get("dur", 0)
-        if any(isinstance(each, bool) or not isinstance(each, int | float) for each in times) or not (
-            -1e18 < times[0] < 1e18 and 0 <= times[1] < 1e18
-        ):
+        try:
+            start, took = float(event["ts"]), float(event.get("dur", 0))
+        except (LookupError, TypeError, ValueError, OverflowError):
+            start = took = math.nan
+        if not (math.isfinite(start) and 0 <= took < math.inf):
             raise InvalidFile(f"an event '{name[:40]}' without a time")
-        start, took = (float(each) for each in times)
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         if not isinstance(correlation, int) or not 0 <= correlation < 2**53:
             correlation = -1
         thread = f"{event.get('pid')} {event.get('tid')}"[:80]
         if category in _ON_DEVICE:
-            self._ran.extend((self._number(name), start * 1e3, took * 1e3, correlation))
+            ran.extend((numbers.setdefault(name, len(numbers)), start * 1e3, took * 1e3, correlation))
         elif category in _LAUNCHES and correlation >= 0:
-            self._called.extend((self._number(thread), start * 1e3, correlation))
+            called.extend((numbers.setdefault(thread, len(numbers)), start * 1e3, correlation))
         elif category in _RANGES and (stage := profiles.stage_of_range(name[:200])) is not None:
-            for of in (_DEVICE,) if category.startswith("gpu") else (self._number(thread), _HOST):
-                self._ranges.append((of, start * 1e3, (start + took) * 1e3, stage.value))
-
-    def _number(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    def tables(self) -> dict[str, list[Row]]:
-        """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
-        ranges = pd.DataFrame(self._ranges, columns=[*profiles.RANGE])
-        host, device = (ranges[ranges["thread"] == thread] for thread in (_HOST, _DEVICE))
-        called = pd.DataFrame(np.reshape(self._called, (-1, 3)), columns=["thread", "moment", "correlation"])
-        work = pd.DataFrame(np.reshape(self._ran, (-1, 4)), columns=["name", "start", "took", "correlation"])
-        work = work.merge(called.drop_duplicates("correlation", keep="last"), on="correlation", how="left")
-        work["thread"] = work["thread"].fillna(_HOST if device.empty else _DEVICE).astype(int)
-        work["moment"] = work["moment"].fillna(work["start"])
-        work["stage"], _ = profiles.by_stage(work.assign(end=work["start"] + work["took"]), ranges)
-        names = np.array([paired(text) or "not known" for text in self._numbers], object)
-        work["name"] = names[work["name"].astype(int)]
-        on_device = (device["end"] - device["start"]).groupby(device["stage"], sort=False)
-        return profiles.profile_tables("torch", work, host, {stage: of.to_list() for stage, of in on_device})
+            of_host = (numbers.setdefault(thread, len(numbers)), _HOST)
+            for of in (_DEVICE,) if category.startswith("gpu") else of_host:
+                open_ranges.append((of, start * 1e3, (start + took) * 1e3, stage.value))
+    ranges = pd.DataFrame(open_ranges, columns=[*profiles.RANGE])
+    host, device = (ranges[ranges["thread"] == thread] for thread in (_HOST, _DEVICE))
+    calls = pd.DataFrame(np.reshape(called, (-1, 3)), columns=["thread", "moment", "correlation"])
+    work = pd.DataFrame(np.reshape(ran, (-1, 4)), columns=["name", "start", "took", "correlation"])
+    work = work.merge(calls.drop_duplicates("correlation", keep="last"), on="correlation", how="left")
+    work["thread"] = work["thread"].fillna(_HOST if device.empty else _DEVICE).astype(int)
+    work["moment"] = work["moment"].fillna(work["start"])
+    work["stage"], _ = profiles.by_stage(work.assign(end=work["start"] + work["took"]), ranges)
+    names = np.array([paired(text) or "not known" for text in numbers], object)
+    work["name"] = names[work["name"].astype(int)]
+    on_device = (device["end"] - device["start"]).groupby(device["stage"], sort=False)
+    return profiles.profile_tables("torch", work, host, {stage: of.to_list() for stage, of in on_device})
 
 
 class _Stream:
     """The events of a trace, one by one."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, handle: IO[bytes]) -> None:
         self.gpu: str | None = None
         self.left_out = ""
         """A sentence on events that could not be read."""
-        self._pieces = self._read(file)
+        self._handle = handle
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self._text, self._at, self._before = "", 0, 0
-
-    @staticmethod
-    def _read(file: Path) -> Iterator[str]:
-        """The text of a trace in pieces. Raises InvalidFile."""
-        decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-        left = TRACE_LIMIT
-        with opened(file) as handle:
-            while content := handle.read(4 * MIB):
-                if (left := left - len(content)) < 0:
-                    most = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
-                    raise InvalidFile(f"more than {most}: profile fewer steps, with schedule(active=...)")
-                yield decode(content)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Each event. Raises InvalidFile."""
@@ -157,7 +136,11 @@ class _Stream:
 
     def _more(self) -> bool:
         """Read on, what is over forgotten; False at the end, and where an event is too long."""
-        piece = next(self._pieces, "") if len(self._text) - self._at <= EVENT_CHARACTERS else ""
+        is_long = len(self._text) - self._at > EVENT_CHARACTERS
+        piece = "" if is_long else self._decode(self._handle.read(4 * MIB))
+        if self._handle.tell() > TRACE_LIMIT:
+            most = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
+            raise InvalidFile(f"more than {most}: profile fewer steps, with schedule(active=...)")
         self._before += self._at
         self._text, self._at = self._text[self._at :] + piece, 0
         return bool(piece)

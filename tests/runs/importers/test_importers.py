@@ -17,7 +17,8 @@ import yaml
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import archives, detect
+from dsocr_core.runs.importers import detect
+from dsocr_core.runs.importers import own_run as own_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import ImportReport, RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
@@ -116,8 +117,8 @@ def test_hostile_names_change_nothing_but_themselves(history: History, tmp_path:
 def test_an_archive_is_a_tree_and_what_is_odd_in_it_costs_itself(
     history: History, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "FILE_BYTES", 1_000_000)
-    monkeypatch.setattr(archives, "BYTES_LIMIT", 1_500_000)
+    monkeypatch.setattr(own_runs, "FILE_BYTES", 1_000_000)
+    monkeypatch.setattr(own_runs, "BYTES_LIMIT", 1_500_000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     file = tmp_path / "upload.zip"

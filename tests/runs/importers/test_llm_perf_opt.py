@@ -380,7 +380,7 @@ def test_a_folder_of_sweeps_is_one_run_and_what_is_left_out_is_named(
         (document(), "0 points"),
         (document(point(), num_points=2), "1 points, it says 2"),
         (document(point(width_crop_num=0)), "a point of 0x1 tiles"),
-        (document(point(width_crop_num=1.5)), "not a whole number"),
+        (document(point(width_crop_num=1.5)), "cannot hold 1.5"),
         (document(point(prefill_stagecost={"prefill_eager": cost(1e9, 1)})), "out of all bounds"),
         (document(point(prefill_stagecost={"prefill_eager": cost(-1, 0)})), "out of all bounds"),
         (document(point(prefill_stagecost=[1])), "not what such a file holds"),

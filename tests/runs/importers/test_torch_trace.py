@@ -131,7 +131,7 @@ def kernel(**other: Any) -> str:
         (trace().replace(FIRST, FIRST + "[" * 100_000), "nested too deeply|not JSON"),
         (trace([]), "without kernels and without ranges"),
         *((kernel(**wrong), "without a time") for wrong in
-          ({"dur": -2}, {"dur": float("inf")}, {"dur": True}, {"ts": 10**400})),
+          ({"dur": -2}, {"dur": float("inf")}, {"dur": "x"}, {"ts": 10**400})),
         ('{"traceEvents" 1}', "no list traceEvents"),
         ('{"traceEvents": [1 2', "not whole"),
         ('{"about": "' + "x" * 30_000_000 + trace()[1:], "no list traceEvents"),
