@@ -40,8 +40,6 @@ _GROUPS = {
     "flops": "Predict what a page costs: FLOPs, bytes and time bounds.",
     "history": "Recorded runs: list, query, import, export, move to the trash.",
 }
-_PIPED_WIDTH = 400
-"""Width of tables where there is no terminal."""
 _UNREADABLE = (OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 """Errors that a YAML reader ends in, with its own error, on a value such as `!!float ""`."""
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -97,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command, chosen = parse(given)
         console = SafeConsole(stderr=chosen.get("json", False))
         if not console.is_terminal:
-            console.width = _PIPED_WIDTH
+            console.width = 400 if given[0] == "history" else 140
         values = values_of(command, chosen)
         if "typed" in inspect.signature(command).parameters:
             values["typed"] = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))

@@ -100,7 +100,7 @@ class _Worker:
         try:
             self.child.send(json.dumps(message).encode() + b"\n")
             if (line := self.child.receive(WALL_SECONDS)) is None:
-                raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it anew or split it")
+                raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it again or split it")
             answer = parse_json(line)  # a file may have taken the process over: nothing is trusted
         except BaseException as error:
             if isinstance(error, ChildGone):
@@ -134,8 +134,8 @@ class _Worker:
 def _why_it_ended(code: int | None) -> str:
     """The limit that a process passed, in words for people."""
     if code == -signal.SIGXCPU:
-        return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
-    return "took the memory that a page may have, or brought the opening process down; save it anew"
+        return f"takes more than {CPU_SECONDS} s of computing to open; save it again, simpler or smaller"
+    return "took the memory that a page may have, or brought the opening process down; save it again"
 
 
 class _Workers:

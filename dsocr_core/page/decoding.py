@@ -76,7 +76,7 @@ def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
     """A black image over memory: what a reader leaves out is not of the page before. Raises Unreadable."""
     used = size[0] * size[1] * PIXEL_BYTES
     if used > len(memory):
-        raise Unreadable("comes out larger than its header says; save it anew")
+        raise Unreadable("comes out larger than its header says; save it again")
     ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, used)
     return mapped(memory, size)
 
@@ -97,7 +97,7 @@ def frames_of(path: str) -> list[int]:
                     pages.append(frame)
             return pages or [0]
     except (MemoryError, *DECODE_ERRORS) as error:
-        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
+        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it again") from error
 
 
 def decode(
@@ -134,7 +134,7 @@ def decode(
             "max_megapixels"
         ) from error
     except DECODE_ERRORS as error:
-        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
+        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it again") from error
 
 
 def _open(path: str) -> Image.Image:
@@ -154,7 +154,7 @@ def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
     if width * height > max_pixels:
         raise Unreadable(
             f"{width} x {height} pixels are more than the limit of {max_pixels:,}; "
-            "make the image smaller or raise max_megapixels"
+            "make the image smaller, or raise --max-megapixels"
         )
     if max(width, height) > MOST_SIDE:
         raise Unreadable(
@@ -163,7 +163,7 @@ def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
     if needed > memory_bytes:
         raise Unreadable(
             f"{width} x {height} pixels in {image.format} take {needed / 1e9:.1f} GB to open, more than "
-            f"{memory_bytes / 1e9:.1f} GB; make the image smaller, save it as PNG or raise max_megapixels"
+            f"{memory_bytes / 1e9:.1f} GB; make the image smaller, save it as PNG or raise --max-megapixels"
         )
 
 

@@ -23,7 +23,7 @@ def page_count(path: Path) -> int:
     with _opened(path) as document:
         count = len(document)
     if count < 1:
-        raise Unreadable("the PDF has no pages; save it anew")
+        raise Unreadable("the PDF has no pages; save it again")
     if count > MOST_PAGES:
         raise Unreadable(f"the PDF has {count:,} pages; at most {MOST_PAGES:,} are read; split it")
     return int(count)
@@ -77,7 +77,7 @@ def _opened(path: Path, number: int = 0, failure: str = "") -> Iterator[Any]:
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
             raise Unreadable("the PDF needs a password; save a copy without one") from None
-        raise Unreadable(f"not a readable PDF ({cause(error)}); save it anew") from error
+        raise Unreadable(f"not a readable PDF; save it again") from error
     except OSError as error:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
     with closing(document):

@@ -159,7 +159,7 @@ def typed_path(text: str, roots: tuple[Path, ...], own: tuple[Path, ...] = ()) -
         raise DsocrError(f"{text.strip()[:120]}: not a usable path ({cause})") from error
     if not _inside(path, (*roots, *own)):
         allowed = ", ".join(str(root) for root in roots)
-        raise DsocrError(f"{entered}: outside the folders this page may read; put the file under {allowed}")
+        raise DsocrError(f"{entered}: outside the folders this page may read; allowed: {allowed}")
     if not there:
         raise DsocrError(f"{entered}: no such file or folder")
     return path
