@@ -158,6 +158,8 @@ def _verdict(results: PageResults, shown: PairView) -> str:
     if results.cancelled:
         note = f"your run was cancelled{f'; {note}' if note else ''}"
     if results.comparison is None:
+        if _running():
+            return answer_html("READING", "none", "The result is shown when the run is over.")
         word = "CANCELLED" if results.cancelled else "NOT RUN"
         return answer_html(word, "none", "No result of this page under these settings yet.")
     if shown.report is None:
@@ -174,8 +176,8 @@ def _pane_words(choice: Choice, pair: Comparison, job: ReadJob | None) -> dict[S
     running = {side: watch.state for side, watch in job.watches.items()} if job and job.running else {}
     if not results and not errors and not running:
         run = {} if _running() else {"action": "both", "action_words": "Run both"}
-        nothing = viewer.pane_words("not run")
-        return {"a": viewer.pane_words("not run", "Neither side has read this page yet.") | run, "b": nothing}
+        state, words = ("reading", "") if _running() else ("not run", "Neither side has read this page yet.")
+        return {"a": viewer.pane_words(state, words) | run, "b": viewer.pane_words(state)}
     shown: dict[Side, dict[str, str]] = {}
     for side in SIDES:
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}

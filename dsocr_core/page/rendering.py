@@ -77,7 +77,7 @@ def _opened(path: Path, number: int = 0, failure: str = "") -> Iterator[Any]:
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
             raise Unreadable("the PDF needs a password; save a copy without one") from None
-        raise Unreadable(f"not a readable PDF; save it again") from error
+        raise Unreadable("not a readable PDF; save it again") from error
     except OSError as error:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
     with closing(document):

@@ -91,3 +91,7 @@ class _StageNames(Observer):
 
     def stage_started(self, stage: Stage) -> None:
         self._show(stage)
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        if stage == Stage.POSTPROCESS:  # what comes next, a model that is loaded, has no stage
+            self._show("done")

@@ -67,6 +67,8 @@ def test_by_keyboard_alone(server: Server, open_page) -> None:
                 return
         raise AssertionError(f"Tab never leads to {selector}")
 
+    tab_to('[data-testid="stSidebarNavLink"]')
+    assert page.evaluate(f"getComputedStyle(({focused})()).outlineStyle") == "solid"
     tab_to(".st-key-sample input")
     keys.type("02-inv")
     keys.press("Enter")

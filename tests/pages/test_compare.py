@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import streamlit as st
@@ -10,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.settings import Settings
 from dsocr_core.vendor.remote_code import remote_code
+from pages.widgets.compare import document
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import AppSession, Runner
@@ -85,6 +87,13 @@ def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
     assert data["sides"]["b"]["summary"] == "not run"
     assert data["sides"]["b"]["action"] == "b"
+
+
+def test_while_all_pages_are_read_none_is_called_not_run(stage: Stage) -> None:
+    test = stage.open(page="slide_wide")
+    assert "NOT RUN" in strip(test)
+    test.session_state[document.JOB] = SimpleNamespace(running=True, about="")
+    assert "READING" in strip(checked(test.run())) and "NOT RUN" not in strip(test)
 
 
 def test_a_bad_file_is_one_line_where_it_was_chosen_and_the_app_lives_on(stage: Stage) -> None:
