@@ -88,7 +88,7 @@ def _pictures(
     for run_id, files, _ in there:
         clean = clean_path(files[0].sha256 if files and files[0] else None)
         with contextlib.suppress(DsocrError, OSError):
-            if clean and size and is_clean_page(path := history.file(run_id, clean), *size):
+            if clean and size and is_clean_page(path := history.directory(run_id) / clean, *size):
                 yield path, False
     for run_id, backend, page, request in sides:
         folders = ["vendor/viz", "viz"] if backend == VENDOR else ["viz", "vendor/viz"]
@@ -98,7 +98,8 @@ def _pictures(
         picture = result_image(request.form, sheet)
         for name in (f"{folder}/{key}/{picture}" for folder in folders for key in keys):
             with contextlib.suppress(DsocrError, OSError):
-                yield history.file(run_id, name), True
+                if (path := history.directory(run_id) / name).is_file():
+                    yield path, True
 
 
 def source_of(image: Path, file: PageFile | None) -> Path | None:

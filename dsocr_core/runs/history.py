@@ -340,10 +340,6 @@ class History:
 
         return self._ask(read)
 
-    def file(self, run_id: str, relative: str) -> Path:
-        """One of the files of a run. Raises HistoryError or StorageError."""
-        return self._roots[self._entry(run_id).root].file(run_id, relative)
-
     def directory(self, run_id: str) -> Path:
         """A run's directory. Raises HistoryError, StorageError."""
         return self._directory(self._entry(run_id))

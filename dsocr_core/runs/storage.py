@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
@@ -213,13 +213,6 @@ class Storage:
             raise EntryGone(f"{entry}: not there any longer")
         return entry
 
-    def file(self, name: str, relative: str) -> Path:
-        """Any file of a run. Raises EntryGone."""
-        file = self._entry(name) / checked_relative(relative)
-        if not os.path.isfile(file):  # noqa: PTH113 - of a name too long Path.is_file raises
-            raise EntryGone(f"{file}: not there")
-        return file
-
     def _entry(self, name: str) -> Path:
         if not is_entry_name(name):
             raise StorageError(f"'{name[:60]}' is no name of a run")
@@ -302,14 +295,6 @@ def _read(file: Path, most: int) -> bytes | None:
 
 def is_entry_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
-
-
-def checked_relative(relative: str) -> PurePosixPath:
-    """A path below an entry. Raises StorageError for one that leads out of it."""
-    path = PurePosixPath(relative)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
-        raise StorageError(f"'{relative[:60]}' is not a file of a run")
-    return path
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[int, int, int]:

@@ -82,10 +82,9 @@ def addresses(random: Random, folder: Path) -> str | None:
         expand([Path(text)], random.choice((None, "1", text)), folder, 72, 10**6)
     else:
         history, root = _history()
-        run = random.choice((text, "run-0"))
-        found = history.file(run, text if run == "run-0" else "run.json")
+        found = history.directory(text)
         if not found.resolve().is_relative_to(root.resolve()):
-            return f"file {text!r} of run {run!r} leads to {found}"
+            return f"run {text!r} leads to {found}"
     return None
 
 

@@ -255,7 +255,6 @@ def test_hostile_uploads_stay_in_the_upload_folder(own: History) -> None:
     outcome = take_uploads(own, [Sent(name, b"") for name in names])
     reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
     assert outcome.imported == [] and len(outcome.skipped) == len(names), reasons
-    assert sum("leads out" in reason for reason in reasons.values()) >= 2
     assert len(own) == 5
 
 

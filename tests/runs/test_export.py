@@ -57,7 +57,7 @@ def test_a_zip_imports_elsewhere_as_the_same_run(
     for run_id in ("run-1", "failed"):
         assert elsewhere.record(run_id) == history.record(run_id)
         assert elsewhere.tables(run_id) == history.tables(run_id)
-    assert elsewhere.file("run-1", "viz/result.mmd").read_text() == HOSTILE[1]
+    assert (elsewhere.directory("run-1") / "viz/result.mmd").read_text() == HOSTILE[1]
     pd.testing.assert_frame_equal(elsewhere.runs(), history.runs())
     again = import_paths(elsewhere, [tmp_path / "out.zip"])
     assert (len(again.imported), len(again.known)) == (0, 2)

@@ -290,16 +290,11 @@ def test_what_is_no_run_is_named_and_can_be_deleted(tmp_path: Path, kind: str) -
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a")
     (tmp_path / "x").mkdir()
-    (tmp_path / "secret").touch()
     for name in ("../x", "", ".x", "a/b"):
         for ask in (Storage.directory, Storage.document, Storage.remove):
             with pytest.raises(StorageError, match="is no name of a run"):
                 ask(Storage(tmp_path), name)
     assert (tmp_path / "x").is_dir()
-    out = ("../../secret", "/etc/hostname", "", "a/../..", "a\0")
-    for relative in (*out, "clean/none.jpg", "x" * 300):
-        with pytest.raises(StorageError, match="is not a file of a run" if relative in out else "not there"):
-            Storage(tmp_path).file("a", relative)
 
 
 def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,6 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
 from pages.widgets.shared import table
 from pages.widgets.shared.messages import show_error
@@ -43,12 +42,10 @@ def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:
         for number, upload in enumerate(uploads):
             # The first part is a number, so that two files of one name do not meet.
             try:
-                target = root / str(number) / checked_relative(upload.name.replace("\\", "/")).name
+                target = root / str(number) / PurePosixPath(upload.name.replace("\\", "/")).name
                 target.parent.mkdir()
                 target.write_bytes(upload.getvalue())
                 paths.append(target)
-            except StorageError:
-                refused.append((upload.name, "its name leads out of the upload"))
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
                 refused.append((upload.name, f"could not be stored ({reason})"))

@@ -214,8 +214,8 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
     assert gaps.loc[["sam", "clip"], "gap_flops"].isna().all()  # one side alone; 0 is not known
     for name in ("result.mmd", "result_with_boxes.jpg", "images/0.jpg", "info.json"):
         whole = (run / "torch_profiler" / VIZ / name).read_bytes()
-        assert history.file(found.run_id, f"vendor/{VIZ}/{name}").read_bytes() == whole
-    assert history.file(found.run_id, "imported/stakeholder_summary.md").read_text() == SUMMARY
+        assert (history.directory(found.run_id) / f"vendor/{VIZ}/{name}").read_bytes() == whole
+    assert (history.directory(found.run_id) / "imported/stakeholder_summary.md").read_text() == SUMMARY
     with History(run.parents[1] / "second", run.parents[1] / "history") as second_history:
         known = import_paths(second_history, [run]).known
     assert [each.run_id for each in known] == [found.run_id]
