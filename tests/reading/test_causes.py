@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import TIE_ULPS, Margins, ParityReport, ulp
+from dsocr_core.reading.parity_records import TIE_ULPS, Margins, ParityReport
 from dsocr_core.reading.records import OcrRequest, OcrResult, PageFile, TopTwo, top_two_steps
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup
@@ -85,27 +84,11 @@ def test_causes_in_one_order(what: str, a: OcrResult, b: OcrResult, causes: list
 
 
 @pytest.mark.parametrize(
-    ("dtype", "logit", "expected"),
-    [
-        # Eight significant bits: from 4 to 8 numbers lie 1/32 apart.
-        ("bfloat16", 4.0, 2**-5), ("bfloat16", 7.96875, 2**-5), ("bfloat16", -24.0, 2**-3),
-        ("bfloat16", 1.0, 2**-7), ("bfloat16", 0.0, 2.0**-133),
-        *((dtype, x, float(np.spacing(np.dtype(dtype).type(x)))) for dtype in ("float16", "float32")
-          for x in (1.0, 3e-5, 7.99, 1000.5)),
-    ],
-)  # fmt: skip
-def test_an_ulp_is_the_distance_to_the_next_number(dtype: str, logit: float, expected: float) -> None:
-    assert ulp(logit, dtype) == expected
-
-
-@pytest.mark.parametrize(
     ("a", "b", "dtypes", "ulps", "tie"),
     [
         (TIE, (7.5, 7.5), "bfloat16 bfloat16", 1, True),
-        (TIE, None, "bfloat16 bfloat16", 1, True),
         (None, (24.0, 23.5), "bfloat16 bfloat16", 4, True),
         ((24.0, 23.75), (24.0, 23.625), "bfloat16 bfloat16", 5, False),
-        (CLEAR, CLEAR, "bfloat16 bfloat16", 48, False),
         # Rounding cannot turn a near tie on one side into a clear choice on the other.
         ((7.5, 7.5), (7.5, 4.5), "bfloat16 bfloat16", 96, False),
         # In float32 the same margins are far from a tie; with bfloat16 on a side its ULPs count.

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.stages import Stage
 from dsocr_core.reading.fingerprints import checkpoint_fingerprint, result_key
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import UNLIMITED, OcrRequest, result_from_jsonable
@@ -45,13 +44,6 @@ def test_foreign_data_is_refused(path: str, value: object) -> None:
         del parent[last]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
         result_from_jsonable(data)
-
-
-def test_total_counts_vision_once() -> None:
-    result = make_result()
-    assert result.total_ms == pytest.approx(1 + 2 + 50 + 100 + 5)
-    assert result.milliseconds(Stage.SAM) == 10
-    assert replace(result, timings=()).milliseconds(Stage.SAM) is None
 
 
 def test_what_is_not_known_is_said_to_what_needs_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +9,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr_core.review.document import document
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.review import Review, ReviewError, open_review, run_fact
 from dsocr_core.runs.history import History, HistoryError
-from dsocr_core.runs.results import result_table
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write
@@ -106,32 +103,6 @@ def test_what_cannot_be_reviewed(history: History) -> None:
     ):  # fmt: skip
         with pytest.raises((ReviewError, HistoryError), match=cause):
             open_review(history, *arguments.split())
-
-
-def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
-    cases: list[tuple[list[int | None] | None, list[float]]] = [
-        ([1, 2] * 400, [float("nan"), 1.0] * 400),
-        ([1, 2] * 400, [1.0, 2.0] * 400),
-        ([None, None] * 400, [2.0, 1.0] * 400),
-        ([1, 2] * 400, [2.0]),
-        (None, [2.0, 1.0] * 400),
-    ]
-    with history.writer(plain_record("odd", backends=("eager", "vendor"))) as run:
-        for number, (ids, logits) in enumerate(cases):
-            page = f"p{number}"
-            for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
-                result = replace(make_result(text, backend, dtype="bfloat16"), token_texts=())  # type: ignore[arg-type]
-                [row] = result_table(page, result, files=[None]).to_pylist()
-                run.add_rows("readings", [row | {"top_ids": ids, "top_logits": logits}])
-    history.refresh()
-    review = open_review(history, "odd")
-    json.dumps(document(review), allow_nan=False)
-    assert {page.name: page.causes for page in review.pages} == {f"p{n}": () for n in range(len(cases))}
-    for page in review.pages:
-        detail = review.detail(page.name)
-        assert detail.a is not None and detail.b is not None
-        assert detail.a.top_two == detail.b.top_two == ()
-        assert detail.report is not None and detail.report.first_divergence is not None
 
 
 def test_a_run_has_one_time_of_a_page_wherever_it_is_shown(history: History) -> None:
