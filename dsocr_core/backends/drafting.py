@@ -7,7 +7,7 @@ import logging
 
 from dsocr_core.backends.folder import read_texts
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.page.inputs import Encode
+from dsocr_core.page.prompt import Encode
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs.texts import TextMatcher
 from dsocr_core.settings import Settings

@@ -25,7 +25,7 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import BackendSpec, Flavour, SettingsError, merge
 from dsocr_core.page.documents import load_image
-from dsocr_core.page.inputs import Encode, longest_prompt
+from dsocr_core.page.prompt import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT

@@ -189,7 +189,7 @@ class Engine:
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             # The result wants them at its end only: they are made while a device computes.
             page.hashes.start()
-            stream, tokens = StreamDecoder(tokenizer), list[int]()
+            stream, tokens = StreamDecoder(tokenizer.decode), list[int]()
             with timer.stage(Stage.DECODE), decode_threads(model):
                 for token in self.tokens(sequence, page.prompt.ids, logits, page.limit):
                     if cancel is not None and cancel.is_set():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsocr_core.models.resolution import TILE_SIZE
 from dsocr_core.page.tiling import tile_count
@@ -13,11 +13,10 @@ _WHOLE_VIEW, _SQUEEZED_VIEW, _TILE = {1024: 256, 1280: 400}, {640: 100, 512: 64}
 a tile."""
 
 
-@dataclass(frozen=True)
-class Compression:
-    """Figures of one page of one backend."""
+class Compression(NamedTuple):
+    """Figures of one page of one backend; sizes are width and height in pixels after EXIF orientation."""
 
-    image_size: tuple[int, int]  # (width, height) in pixels after EXIF orientation
+    image_size: tuple[int, int]
     valid_image_tokens: int
     text_tokens: int
 
@@ -28,10 +27,8 @@ class Compression:
 
     def __str__(self) -> str:
         ratio = "not defined" if self.ratio is None else f"{self.ratio:g}"
-        return (
-            f"image size {self.image_size}, valid image tokens {self.valid_image_tokens}, "
-            f"text tokens {self.text_tokens}, compression ratio {ratio}"
-        )
+        tokens = f"valid image tokens {self.valid_image_tokens}, text tokens {self.text_tokens}"
+        return f"image size {self.image_size}, {tokens}, compression ratio {ratio}"
 
 
 def compression(result: OcrResult) -> Compression | None:

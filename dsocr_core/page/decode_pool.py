@@ -30,14 +30,14 @@ WALL_SECONDS = 60.0
 """For a process that waits instead of computing, or runs on a busy machine."""
 BASE_MEMORY_BYTES, BYTES_A_PIXEL = 200_000_000, 8
 """Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
-WARM_BYTES, MOST_WARM_BYTES = 32 * 2**20, 160 * 2**20
-"""Shared memory that stays with a process after a small page, and after a large one: new memory is slow."""
+WARM_BYTES = 64 * 2**20
+"""Shared memory that stays with a process: new memory is slow. A page of 16 megapixels takes as much."""
 _ENVIRONMENT = {
     "PYTHONUTF8": "1",
     "MALLOC_ARENA_MAX": "1",  # with an arena a thread, address space would say little about memory
     "PILLOW_BLOCKS_MAX": "4",  # of 16 MB each, used again: new memory takes as long as decoding into it
 }
-_NO_SENSE = "the opening process made no sense; save the file anew"
+_NO_SENSE = "the opening process made no sense; save the file again"
 _RGB = Image.new("RGB", (0, 0))
 
 
@@ -52,7 +52,7 @@ def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Ima
 
 
 def count_pages(path: Path) -> int:
-    """Pages of a PDF, frames of an image. Raises Unreadable."""
+    """Pages of a PDF or a TIFF. Raises Unreadable."""
     with _workers.one(0) as worker:
         count = worker.ask({"work": "count", "number": 0}, path, 0).get("count")
     if type(count) is not int or not 0 < count < 10**9:
@@ -67,14 +67,14 @@ def _decoded(request: dict[str, Any], path: Path, max_pixels: int) -> DecodedPag
 
 def _memory_for(max_pixels: int) -> int:
     """Bytes of a page's pixels; a rendered page is rounded up to whole pixels on both sides."""
-    return max((max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES, MOST_WARM_BYTES)
+    return max((max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES, WARM_BYTES)
 
 
 class _Worker:
     """One process and the memory of its pixels. One request at a time."""
 
     def __init__(self, max_pixels: int) -> None:
-        self.memory, self.used = SharedMemory(_memory_for(max_pixels)), 0
+        self.memory = SharedMemory(_memory_for(max_pixels))
         descriptor = self.memory.descriptor
         code = f"from dsocr_core.page.decoding import serve; serve({descriptor})"
         environment = {**module_environment(), **_ENVIRONMENT}
@@ -97,20 +97,23 @@ class _Worker:
             "max_pixels": max_pixels, "cpu_seconds": CPU_SECONDS,
             "memory_bytes": BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(max_pixels, 0),
         }  # fmt: skip
+        answer: dict[str, Any] | None = None
         try:
             self.child.send(json.dumps(message).encode() + b"\n")
             if (line := self.child.receive(WALL_SECONDS)) is None:
                 raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it again or split it")
             answer = parse_json(line)  # a file may have taken the process over: nothing is trusted
-        except BaseException as error:
-            if isinstance(error, ChildGone):
-                self.child.wait(1.0)
-            self.child.close()
-            if isinstance(error, ChildGone):
-                raise Unreadable(_why_it_ended(self.child.returncode)) from None
-            if isinstance(error, InvalidFile):
-                raise Unreadable(_NO_SENSE) from None
-            raise
+        except ChildGone:
+            self.child.wait(1.0)
+            limit = "took the memory that a page may have, or brought the opening process down; save it again"
+            if self.child.returncode == -signal.SIGXCPU:
+                limit = f"takes more than {CPU_SECONDS} s of computing to open; save it simpler or smaller"
+            raise Unreadable(limit) from None
+        except InvalidFile:
+            raise Unreadable(_NO_SENSE) from None
+        finally:
+            if answer is None:
+                self.child.close()
         if "refused" in answer:
             raise Unreadable(" ".join(str(answer["refused"]).split()))
         return answer
@@ -118,24 +121,16 @@ class _Worker:
     def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
         """The page, copied out of the shared memory. Raises Unreadable."""
         try:
-            width, height, notice, turned = answer["page"]
+            width, height, notice = answer["page"]
             if type(width) is not int or type(height) is not int or min(width, height) < 1:
                 raise ValueError
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
-            self.used = count * PIXEL_BYTES
-            memory, said = self.memory.first(self.used), NOTICES[notice]
+            memory, said = self.memory.first(count * PIXEL_BYTES), NOTICES[notice]
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        return DecodedPage(_RGB._new(mapped(memory, (width, height))), said, turned is True)
-
-
-def _why_it_ended(code: int | None) -> str:
-    """The limit that a process passed, in words for people."""
-    if code == -signal.SIGXCPU:
-        return f"takes more than {CPU_SECONDS} s of computing to open; save it again, simpler or smaller"
-    return "took the memory that a page may have, or brought the opening process down; save it again"
+        return DecodedPage(_RGB._new(mapped(memory, (width, height))), said)
 
 
 class _Workers:
@@ -149,20 +144,19 @@ class _Workers:
     def one(self, max_pixels: int) -> Iterator[_Worker]:
         """A process for one page: the one used last, so that few stay warm."""
         with self._turns:
-            while (worker := self._warm()) and not worker.serves(max_pixels):
-                worker.child.close()
-            worker = worker or _Worker(max_pixels)
+            worker = self._warm(max_pixels) or _Worker(max_pixels)
             try:
                 yield worker
             finally:
                 if worker.child.alive:
-                    worker.memory.give_back(min(max(worker.used, WARM_BYTES), MOST_WARM_BYTES))
-                    worker.used = 0
+                    worker.memory.give_back(WARM_BYTES)
                     self.idle.append(worker)
 
-    def _warm(self) -> _Worker | None:
+    def _warm(self, max_pixels: int) -> _Worker | None:
         with suppress(IndexError):  # another thread may take the last one
-            return self.idle.pop()
+            while not (worker := self.idle.pop()).serves(max_pixels):
+                worker.child.close()
+            return worker
         return None
 
 

@@ -11,9 +11,9 @@ import resource
 import stat
 import struct
 import sys
-import threading
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ _DIRECT = {("PNG", "RGB"), ("JPEG", "RGB")}
 """Formats, and modes, whose readers write each pixel of an image once."""
 MOST_SIDE = 65_535
 """Pixels of a side, as of a JPEG: Pillow's addresses of 1 x 100,000,000 pixels take 3.4 GB."""
-MOST_FRAMES = 20_000
+MOST_PAGES = 20_000
+"""Of one file: a PDF of a kilobyte may claim any number."""
 PIXEL_BYTES = 4
 """Bytes of an RGB pixel in Pillow's memory."""
 WORK_BYTES = {"WEBP": 20, "AVIF": 16, "JPEG2000": 32}
@@ -43,10 +44,10 @@ NOTICES = (
     None,
     "16-bit or float values; as published, all above 255 come out white",
     "transparent; as published, what lies below the transparency is one colour",
+    "an animation, of which the first picture is read",
 )
 """Notices about a page that comes out otherwise than other programs show it."""
 _MOST_REASON = 1000
-_pillow_limit = threading.Lock()
 
 
 class Unreadable(DsocrError):
@@ -54,11 +55,10 @@ class Unreadable(DsocrError):
 
 
 class DecodedPage(NamedTuple):
-    """A page in RGB, what to say of it, and whether it was turned as its EXIF says."""
+    """A page in RGB, and what to say of it."""
 
     image: Image.Image
     notice: str | None = None
-    turned: bool = False
 
 
 def cause(error: BaseException) -> str:
@@ -81,23 +81,27 @@ def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
     return mapped(memory, size)
 
 
-def frames_of(path: str) -> list[int]:
-    """The frames of an image that are pages: of a TIFF all but previews. Raises Unreadable."""
+def frame_count(path: str) -> int:
+    """The pages in an image. Raises Unreadable."""
     try:
         with _open(path) as image:
-            count = getattr(image, "n_frames", 1)
-            if count > MOST_FRAMES:
-                raise Unreadable(f"{count:,} frames; at most {MOST_FRAMES:,} are read; split it")
-            if count == 1 or image.format != "TIFF":
-                return list(range(count))
-            pages = []
-            for frame in range(count):
-                image.seek(frame)
-                if not image.tag_v2.get(254, 0) & 1:  # type: ignore[attr-defined]  # a smaller copy
-                    pages.append(frame)
-            return pages or [0]
+            return len(_frames_of(image))
     except (MemoryError, *DECODE_ERRORS) as error:
         raise Unreadable(f"damaged or truncated image ({cause(error)}); save it again") from error
+
+
+def _frames_of(image: Image.Image) -> list[int]:
+    """The frames that are pages: of a TIFF all but previews, of others the first. Raises Unreadable."""
+    if image.format != "TIFF" or (count := getattr(image, "n_frames", 1)) == 1:
+        return [0]
+    if count > MOST_PAGES:
+        raise Unreadable(f"{count:,} pages; at most {MOST_PAGES:,} are read; split it")
+    pages = []
+    for frame in range(count):
+        image.seek(frame)
+        if not image.tag_v2.get(254, 0) & 1:  # type: ignore[attr-defined]  # a smaller copy
+            pages.append(frame)
+    return pages or [0]
 
 
 def decode(
@@ -105,66 +109,49 @@ def decode(
 ) -> DecodedPage:
     """The page in a file as the published code opens it: EXIF orientation unless `exif` is off, then RGB.
 
-    `frame` is a page of a TIFF or an animation, from 1. The size in the header is held against the limits
-    before anything is decoded. The pixels are in `memory` at the end; a PNG or JPEG in RGB is decoded there.
-    Raises Unreadable.
+    `frame` is a page of a TIFF, from 1. The size in the header is held against the limits before anything is
+    decoded. The pixels are in `memory` at the end; a PNG or JPEG in RGB is decoded there. Raises Unreadable.
     """
     try:
-        first = 0 if frame == 1 else frames_of(path)[frame - 1]
         with _open(path) as image:
-            if first:
-                if image.format != "TIFF":  # to seek a frame of an animation is to decode those before it
-                    _check_work(image, max_pixels, memory_bytes)
-                image.seek(first)
+            if frame > 1:
+                image.seek(_frames_of(image)[frame - 1])
             _check_work(image, max_pixels, memory_bytes)
             made = None
-            if (image.format, image.mode) in _DIRECT and not first:
+            if (image.format, image.mode) in _DIRECT:
                 image.im = made = black(memory, image.size)
             image.load()
             upright = _upright(image) if exif else image
             rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
             if rgb.im is not made:
                 black(memory, rgb.size).paste(rgb.im, (0, 0, *rgb.size))
-            return DecodedPage(rgb, _notice(upright), upright is not image)
+            return DecodedPage(rgb, _notice(upright) or _first_of_many(image))
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:
-        raise Unreadable(
-            f"takes more than {memory_bytes / 1e9:.1f} GB to open; make the image smaller or raise "
-            "max_megapixels"
-        ) from error
+        more = "make the image smaller or raise max_megapixels"
+        raise Unreadable(f"takes more than {memory_bytes / 1e9:.1f} GB to open; {more}") from error
     except DECODE_ERRORS as error:
         raise Unreadable(f"damaged or truncated image ({cause(error)}); save it again") from error
 
 
 def _open(path: str) -> Image.Image:
-    """Open without decoding. Pillow's own pixel limit is global; ours is an argument, checked after."""
+    """Open without decoding."""
     Image.init()  # registers every reader
-    with _pillow_limit:
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
-        finally:
-            Image.MAX_IMAGE_PIXELS = limit
+    return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
 
 
 def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
     width, height = image.size
     needed = width * height * WORK_BYTES.get(image.format or "", 0)
+    smaller = "make the image smaller or raise max_megapixels"
     if width * height > max_pixels:
-        raise Unreadable(
-            f"{width} x {height} pixels are more than the limit of {max_pixels:,}; "
-            "make the image smaller, or raise --max-megapixels"
-        )
-    if max(width, height) > MOST_SIDE:
-        raise Unreadable(
-            f"a side of {max(width, height):,} pixels; at most {MOST_SIDE:,} are read; cut the image"
-        )
+        raise Unreadable(f"{width} x {height} pixels are more than the limit of {max_pixels:,}; {smaller}")
+    if (side := max(width, height)) > MOST_SIDE:
+        raise Unreadable(f"a side of {side:,} pixels; at most {MOST_SIDE:,} are read; cut the image")
     if needed > memory_bytes:
-        raise Unreadable(
-            f"{width} x {height} pixels in {image.format} take {needed / 1e9:.1f} GB to open, more than "
-            f"{memory_bytes / 1e9:.1f} GB; make the image smaller, save it as PNG or raise --max-megapixels"
-        )
+        takes = f"{width} x {height} pixels in {image.format} take {needed / 1e9:.1f} GB to open"
+        raise Unreadable(f"{takes}, more than {memory_bytes / 1e9:.1f} GB; save it as PNG, {smaller}")
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -187,6 +174,13 @@ def _notice(image: Image.Image) -> str | None:
     return None
 
 
+def _first_of_many(image: Image.Image) -> str | None:
+    with suppress(*DECODE_ERRORS):  # of the second picture, which is not read
+        if image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False):
+            return NOTICES[3]
+    return None
+
+
 # --- the process ----------------------------------------------------------------------------------
 
 
@@ -197,6 +191,7 @@ def serve(descriptor: int) -> None:
         os.dup2(2, 1)  # what a library prints is no answer
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         Image.init()
+        Image.MAX_IMAGE_PIXELS = None  # ours is a page's own, checked before anything is decoded
         PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
         gc.freeze()  # what is imported stays: no collection looks at it again
         for line in sys.stdin.buffer:
@@ -214,19 +209,21 @@ def serve(descriptor: int) -> None:
 
 def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
     """Raises Unreadable, MemoryError."""
-    from dsocr_core.page.rendering import page_count, render
-
     work, path, number, most = (request[name] for name in ("work", "path", "number", "max_pixels"))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - many times the time of the call
             raise Unreadable("is not a regular file; copy it to one")  # a pipe would be waited for
     except OSError as error:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
-    if work == "count":
-        return {"count": page_count(Path(path)) if path.lower().endswith(".pdf") else len(frames_of(path))}
     if work == "image":
         page = decode(path, most, request["memory_bytes"], memory, request["exif"], number)
-    else:
+    elif work == "count" and not path.lower().endswith(".pdf"):
+        return {"count": frame_count(path)}
+    else:  # PDFium is loaded for PDFs alone
+        from dsocr_core.page.rendering import page_count, render
+
+        if work == "count":
+            return {"count": page_count(Path(path))}
         page = DecodedPage(render(Path(path), number, request["dpi"], most))
         black(memory, page.image.size).paste(page.image.im, (0, 0, *page.image.size))
-    return {"page": [*page.image.size, NOTICES.index(page.notice), page.turned]}
+    return {"page": [*page.image.size, NOTICES.index(page.notice)]}

@@ -10,10 +10,10 @@ import logging
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -23,7 +23,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.decode_pool import count_pages, open_image, render_page
-from dsocr_core.page.decoding import DecodedPage, Unreadable, cause
+from dsocr_core.page.decoding import Unreadable, cause
 from dsocr_core.reading.writing import write_whole
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ IMAGE_SUFFIXES = frozenset({
     ".ppm", ".pgm", ".pbm", ".avif",
 })  # fmt: skip
 PDF_SUFFIX = ".pdf"
-_FRAMED = (".tif", ".tiff", ".gif", ".webp", ".avif")
-"""Images that may have several pages."""
 _SHOWN = 8
 
 
@@ -75,20 +73,16 @@ def _check_file(path: Path) -> None:
 
 
 def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
-    """The page in a file, as `open_page` opens it; what is to say of it is logged. Raises DocumentError."""
-    page = open_page(path, max_pixels, exif)
+    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
+
+    Without `exif` it stays as it is stored, as some other engines open it. What is to say of it is logged.
+    Raises DocumentError.
+    """
+    with _named_in_errors(Path(path)):
+        page = open_image(Path(path), max_pixels, exif)
     if page.notice is not None:
         _say_once(f"{Path(path).name}: {page.notice}")
     return page.image
-
-
-def open_page(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> DecodedPage:
-    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
-
-    Without `exif` it stays as it is stored, as some other engines open it. Raises DocumentError.
-    """
-    with _named_in_errors(Path(path)):
-        return open_image(Path(path), max_pixels, exif)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -109,7 +103,7 @@ def pdf_page_count(path: Path) -> int:
 def render_pdf_page(
     path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Path:
-    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
+    """Page `number` (from 1) of a PDF or TIFF as a PNG in `directory`, found again when there.
 
     The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
@@ -118,11 +112,10 @@ def render_pdf_page(
         digest = hashlib.file_digest(handle, "sha256").hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
     target = directory / f"{name}-{digest}-p{number:04d}-{dpi}dpi-forms.png"
-    is_pdf = path.suffix.lower() == PDF_SUFFIX
     if target.is_file():
         return target
     with _named_in_errors(path):
-        if is_pdf:
+        if path.suffix.lower() == PDF_SUFFIX:
             image = render_page(path, number, dpi, max_pixels)
         else:
             image = open_image(path, max_pixels, frame=number).image
@@ -192,13 +185,9 @@ def _name_of(images: Sequence[_Image]) -> str:
     first, *more = images
     if first.number is None:
         return f"{first.name}+{len(more)}" if more else first.name
-    runs: list[list[int]] = []
-    for number in (image.number or 0 for image in images):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return f"{first.name}#{','.join('-'.join(map(str, run)) for run in runs)}"
+    rows = groupby(enumerate(image.number or 0 for image in images), lambda each: each[1] - each[0])
+    runs = ([number for _, number in row] for _, row in rows)
+    return f"{first.name}#{','.join('-'.join(dict.fromkeys((str(run[0]), str(run[-1])))) for run in runs)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,14 +259,6 @@ class Pages(Sequence[Page]):
         prompt = self.prompts[index]
         return tuple(image.source for image in prompt.images) or (prompt.source,)
 
-    def words(self, index: int) -> list[str]:
-        """Name a page on a command line, by its file."""
-        prompt = self.prompts[index]
-        if not prompt.images:
-            return [prompt.source]
-        path, _, number = prompt.images[0]
-        return [str(path)] if number is None else [str(path), "--pages", str(number)]
-
 
 def expand(
     paths: Iterable[Path | str],
@@ -290,9 +271,8 @@ def expand(
     """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
 
     With `recursive` also those in folders below. `pages` picks pages of every file that has several, as in
-    `parse_pages`; they are rendered into `work_directory`, or a temporary folder of this process. A file
-    whose pages cannot be counted is one page that cannot be taken. Raises DocumentError, also when there are
-    no others.
+    `parse_pages`, rendered into `work_directory`, else a temporary folder. A file whose pages cannot be
+    counted is one page that cannot be taken. Raises DocumentError, also when there are no others.
     """
     prompts: list[_Prompt] = []
     given = [Path(path) for path in paths]
@@ -327,7 +307,7 @@ def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
     suffix, count = file.suffix.lower(), 1
     if suffix == PDF_SUFFIX:
         count = pdf_page_count(file)
-    elif suffix in _FRAMED:
+    elif suffix in (".tif", ".tiff"):
         with contextlib.suppress(Unreadable):  # said when it is opened
             count = count_pages(file)
     if count == 1 and suffix != PDF_SUFFIX:
@@ -340,30 +320,28 @@ def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
 
 
 def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
-    """Each file once, with its name: its way from the outermost given folder that it lies in.
-
-    As many folders more before it as distinguish files of one name.
+    """Each file once, with its name: its way from the outermost given folder that it lies in, else the
+    file's alone. Files of one name have their way from the folder that all of them lie in.
     """
     places: dict[Path, Path] = {}
     for file in files:
         places.setdefault(file.absolute(), file)
-    alike = Counter(place.name for place in places)
-    found: dict[Path, str] = {}
-    least = 1
-    while len(found) < len(places):
-        ways: dict[Path, Path] = {}
-        for place in places.keys() - found.keys():
-            depths = [len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root)]
-            ways[place] = Path(*place.parts[-max(least, *depths, 1) :])
-        one_of = Counter(way.name for way in {*ways.values()})
-        distinct = {name for name, count in alike.items() if one_of[name] == count}
-        found |= {place: name_text(way.as_posix()) for place, way in ways.items() if place.name in distinct}
-        least += 1
-    return {file: found[place] for place, file in places.items()}
+    names: dict[Path, Path] = {}
+    for place in places:
+        depths = (len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root))
+        names[place] = Path(*place.parts[-max(depths, default=1) :])
+    for whole in (False, True):  # a name that is then another file's becomes a whole path
+        alike: dict[Path, list[Path]] = {}
+        for place, name in names.items():
+            alike.setdefault(name, []).append(place)
+        for group in (group for group in alike.values() if len(group) > 1):
+            root = "/" if whole else os.path.commonpath(group)
+            names |= {place: place.relative_to(root) for place in group}
+    return {file: name_text(names[place].as_posix()) for place, file in places.items()}
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
-    """The path itself, or the images and PDFs in a folder, in natural order; others are counted."""
+    """The path itself, or the images and PDFs in a folder, in natural order; others are named in the log."""
     if not path.is_dir():
         if not path.exists():
             _check_file(path)
@@ -371,15 +349,15 @@ def _files(path: Path, recursive: bool) -> list[Path]:
     found: list[Path] = []
     others: list[str] = []
     for folder, folders, names in os.walk(path, onerror=_raise):
-        for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
-            file = Path(folder, name)
+        files, below = (
+            sorted((name for name in each if not name.startswith(".")), key=natural_key)
+            for each in (names, folders)
+        )
+        for file in (Path(folder, name) for name in files):
             is_page = file.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX} and file.is_file()
-            found += [file] * is_page
-            others += [name] * (not is_page)
-        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
-        if not recursive:
-            others += [f"{name}/" for name in folders]
-            break
+            found.append(file) if is_page else others.append(file.name)
+        folders[:] = below if recursive else []
+        others += [] if recursive else [f"{name}/" for name in below]
     if not found:
         hint = "; give --recursive" if others and others[-1].endswith("/") else ""
         raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")

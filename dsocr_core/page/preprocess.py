@@ -26,17 +26,12 @@ Floats = npt.NDArray[np.float32]
 PAD_COLOUR = (127, 127, 127)
 
 
-def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
-    """Finite float32 rounded to bf16, nearest and ties to even, as the 16 bits of each."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounding = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
-
-
 _HALF = np.float32(0.5)
 NORMALISED: Floats = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF) / _HALF
 """The normalised value of every byte, -1 to 1, in the published order of float32 operations: (256,)."""
-_NORMALISED_BFLOAT16 = to_bfloat16(NORMALISED).astype("<u2")
+_BITS = NORMALISED.view(np.uint32)
+_NORMALISED_BFLOAT16 = ((_BITS + 0x7FFF + ((_BITS >> 16) & 1)) >> 16).astype("<u2")
+"""The same rounded to bf16, to nearest and ties to even, as the 16 bits of each."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +100,9 @@ def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
     """
     if pixels is None:
         return _zeros_sha256(math.prod(shape))
-    return views_sha256(pixels.reshape(-1, *pixels.shape[-3:]))
-
-
-def views_sha256(views: Iterable[Bytes]) -> str:
-    """SHA-256 of the tensor (V, 3, H, W) of views (H, W, 3) that come one after another, alike in size."""
     digest = hashlib.sha256()
     # Plane after plane: 1 MB stays in the cache between the table and the digest.
-    for view in views:
+    for view in pixels.reshape(-1, *pixels.shape[-3:]):
         plane = np.empty(view.shape[:2], "<u2")
         for channel in range(3):
             np.take(_NORMALISED_BFLOAT16, view[..., channel], out=plane, mode="clip")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.records import IMAGE_PLACEHOLDER, Template, prompt_problem
+from dsocr_core.page.tiling import image_token_count, page_grid
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, OcrRequest, Template, prompt_problem
 
-
-class PromptError(DsocrError):
-    """A prompt that cannot be laid out; says what it needs."""
+Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,25 @@ _BEHIND = {"newline": "\n", "grounding": "<|grounding|>", "newline_grounding": "
 
 
 def prompt_layout(
-    encode: Callable[[str], list[int]], prompt: str, image_token_id: int, bos_id: int, image_tokens: int
+    encode: Encode, prompt: str, image_token_id: int, bos_id: int, image_tokens: int
 ) -> PromptIds:
     """`[bos] + text + image_tokens x <image> + text`, each piece of text encoded on its own.
 
-    Raises PromptError unless the prompt has exactly one `<image>`: a page is one image.
+    Raises DsocrError unless the prompt has exactly one `<image>`: a page is one image.
     """
     if (problem := prompt_problem(prompt)) is not None:
-        raise PromptError(f"prompt {prompt[:60]!r}: {problem}")
+        raise DsocrError(f"prompt {prompt[:60]!r}: {problem}")
     pieces = prompt.split(IMAGE_PLACEHOLDER)
     before, after = (encode(piece) if piece else [] for piece in pieces)
     ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]
     return PromptIds(tuple(ids), ((1 + len(before), image_tokens),))
+
+
+def longest_prompt(request: OcrRequest, size: tuple[int, int], encode: Encode) -> int:
+    """Tokens of the prompt of one image of that width and height, under its preset or the one that servers
+    have. Raises DsocrError.
+    """
+    family, text = request.family, build_prompt(request.required.prompt, request.template)
+    presets = [each.resolution for each in (request, replace(request, preset=family.preset))]
+    image = max(image_token_count(each, page_grid(*size, each), family.newline) for each in presets)
+    return image + len(prompt_layout(encode, text, 0, 0, 0).ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import zip_longest
 from tempfile import TemporaryFile
 from typing import Any, TextIO
@@ -296,7 +295,7 @@ def _figures(comparisons: Pairs) -> dict[str, Any]:
             result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
             for result in results
         },
-        "compression": {name: asdict(figures) | {"ratio": figures.ratio} for name, figures in counted},
+        "compression": {name: figures._asdict() | {"ratio": figures.ratio} for name, figures in counted},
         "returned": {each.backend: clean_text(each.text_raw) for each in results if each.request.eval_mode},
         "notes": [note for result in results for note in _notes(result)],
     }

@@ -105,8 +105,9 @@ def read_run(
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes and not sides.compared:
-        image, *words = found.words(0)
-        again = command_line("compare", asdict(settings) | {"history": None, "b": None}, [image], *words)
+        path, _, number = next(image for prompt in found.prompts for image in prompt.images)
+        words = [] if number is None else ["--pages", str(number)]
+        again = command_line("compare", asdict(settings) | {"history": None, "b": None}, [str(path)], *words)
         log.warning("no page of this run has a box; check with: %s", again)
     return report
 

@@ -83,25 +83,33 @@ def same_as_pillow(path: Path) -> None:
     assert loaded.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(("suffix", "loss"), [("gif", 0), ("webp", 2), ("tif", 0), ("avif", 2)])
-def test_each_frame_of_an_image_is_a_page(tmp_path: Path, suffix: str, loss: int) -> None:
-    frames = [Image.new("RGB", (40, 30), (80 * number,) * 3) for number in range(1, 4)]
-    path = tmp_path / f"scan.{suffix}"
-    if suffix == "tif":  # the preview of one is no page
-        for frame in (preview := Image.new("RGB", (8, 6)), *frames):
-            frame.encoderinfo = {"tiffinfo": {254: int(frame is preview)}}
-        frames.insert(1, preview)
-    frames[0].save(path, save_all=True, append_images=frames[1:])
+def frames(colours: tuple[int, ...] = (80, 160, 240)) -> list[Image.Image]:
+    return [Image.new("RGB", (40, 30), (colour,) * 3) for colour in colours]
+
+
+def test_each_picture_of_a_tiff_is_a_page_but_a_preview(tmp_path: Path) -> None:
+    path, (first, *more) = tmp_path / "scan.tif", frames()
+    for frame in (preview := Image.new("RGB", (8, 6)), first, *more):
+        frame.encoderinfo = {"tiffinfo": {254: int(frame is preview)}}
+    first.save(path, save_all=True, append_images=[preview, *more])
     pages = expand([path], work_directory=tmp_path)
-    assert [page.source for page in pages] == [f"scan.{suffix}#{number}" for number in (1, 2, 3)]
+    assert [page.source for page in pages] == ["scan.tif#1", "scan.tif#2", "scan.tif#3"]
     levels = [np.asarray(load_image(page.path)) for page in pages]
-    assert all(level.shape == (30, 40, 3) for level in levels)
-    assert all(abs(int(level.astype(int).mean()) - 80 * n) <= loss for n, level in enumerate(levels, 1))
-    assert [page.source for page in expand([path], "2", tmp_path)] == [f"scan.{suffix}#2"]
-    limited = expand([path], work_directory=tmp_path / "other", max_pixels=1000)
-    for number in range(3):  # before the frames below it are decoded
-        with pytest.raises(DocumentError, match=r"40 x 30 pixels are more than the limit"):
-            limited[number]
+    assert [level.mean() for level in levels] == [80, 160, 240] and levels[2].shape == (30, 40, 3)
+    assert [page.source for page in expand([path], "2", tmp_path)] == ["scan.tif#2"]
+    with pytest.raises(DocumentError, match=r"40 x 30 pixels are more than the limit"):
+        expand([path], work_directory=tmp_path / "other", max_pixels=1000)[2]
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "avif"])
+def test_of_an_animation_the_first_picture_is_read_and_that_is_said(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, (first, *more) = tmp_path / f"{tmp_path.name}.{suffix}", frames()
+    first.save(path, save_all=True, append_images=more)
+    (page,) = expand([path])
+    assert page.source == path.name and abs(np.asarray(load_image(page.path)).mean() - 80) <= 2
+    assert caplog.messages == [f"{path.name}: an animation, of which the first picture is read"]
 
 
 @pytest.mark.parametrize(
@@ -305,13 +313,6 @@ def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path) -> None:
     )  # fmt: skip
     image = load_image(render_pdf_page(tmp_path / "form.pdf", 1, tmp_path)).convert("L")
     assert (np.asarray(image) < 64).sum() > 500
-
-
-@pytest.mark.parametrize(("unit", "scale"), [(b"", 1), (b"/UserUnit 2", 2), (b"/UserUnit 1.5", 1.5)])
-def test_a_user_unit_makes_a_page_larger(tmp_path: Path, unit: bytes, scale: float) -> None:
-    (tmp_path / "unit.pdf").write_bytes(one_page(unit))
-    image = load_image(render_pdf_page(tmp_path / "unit.pdf", 1, tmp_path, dpi=72))
-    assert image.size == (300 * scale, 200 * scale)
 
 
 @pytest.mark.parametrize("bad", [b"%PDF-1.4 nothing", b"", b"<html>not found</html>", None])

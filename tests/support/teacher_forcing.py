@@ -69,7 +69,12 @@ def teacher_forced_oracle(
     All tokens are given, so prompt and tokens go through the decoder in one pass.
     """
     with torch.inference_mode(), full_float32():
-        features = [model.encode(views.to(torch.float32)) for views in pixels.passes]
+        features = []
+        for views in pixels.passes:
+            outputs = [views.to(torch.float32)]
+            for part in model.parts:
+                outputs.append(part(*outputs))
+            features.append(outputs[-1])
         ids = torch.tensor([page.prompt.ids], device=model.device)
         mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
         for start, length in page.prompt.mask:
@@ -134,7 +139,6 @@ def teacher_forced_batch(
     engine, prompt = reader.engine, page.prompt.ids
     with engine.modes():
         decoder = reader.decoder_for(page, spare=1)
-        assert decoder is not None
         assert decoder is not None
         decoder.reset()
         step = decoder.step
