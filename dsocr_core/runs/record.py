@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
@@ -100,9 +100,6 @@ class RunRecord:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise RecordError(f"run id '{self.id[:60]}': give 1 to 100 letters, digits, '.', '_' or '-'")
-        if self.source not in get_args(Source):
-            known = ", ".join(get_args(Source))
-            raise RecordError(f"run {self.id}: source '{self.source}' is none of {known}")
         time_of(self.created)
 
     def to_json(self) -> dict[str, Any]:
@@ -364,8 +361,6 @@ class Recording:
                 self.notes = f"Ended by an error, with what was finished by then: {words}"
             if self.run.has_parts:
                 self._finish()
-            else:
-                self.run.discard()
 
     def add(self, source: str, comparison: Comparison, **more: Any) -> None:
         """Put down what A and B gave on a page; `more` is as `PageResults` has it. Raises StorageError."""

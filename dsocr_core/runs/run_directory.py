@@ -87,10 +87,9 @@ class RunDirectory:
         `replace`: what lies under the run's name is damaged, and makes room when this one is whole.
         """
         storage = history if isinstance(history, Storage) else Storage(history)
-        with ExitStack() as stack:
-            run = cls(stack.enter_context(storage.scratch(record.id)))
-            run.record, run._storage, run._replace = record, storage, replace
-            run._exit = stack.pop_all()
+        stack = ExitStack()
+        run = cls(stack.enter_context(storage.scratch(record.id)))
+        run.record, run._storage, run._replace, run._exit = record, storage, replace, stack
         return run
 
     @classmethod
@@ -112,12 +111,14 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._exit:
+        with contextlib.closing(self):
             if kind is None and self._storage is not None and self.directory.exists():
                 self.finish()
 
     def close(self) -> None:
-        """Give the directory back; what was not finished stays as it is."""
+        """Give the directory back; what was not finished stays as it is, of nothing nothing."""
+        with contextlib.suppress(OSError):
+            self._parts.rmdir()
         self._exit.close()
 
     # --- pages ----------------------------------------------------------------------------------
@@ -255,12 +256,6 @@ class RunDirectory:
                 except OSError:  # another file system, or one without links
                     shutil.copyfile(self.directory / file, target / file)
             storage.publish(target, name)
-
-    def discard(self) -> None:
-        """Take away what `create`, `open` or `begin` made where no page came."""
-        for folder in (self._parts, self.directory):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
     # --- rows -----------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ def directory_lock(directory: Path, make: bool = False) -> Iterator[None]:
 def writing_into(directory: Path) -> Iterator[None]:
     """Own a run directory, made if need be, and removed where nothing was written.
 
-    Raises DirectoryBusy, DsocrError when nothing can be written there.
+    Raises DirectoryBusy, StorageError when nothing can be written there.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -124,8 +124,8 @@ def writing_into(directory: Path) -> Iterator[None]:
             ) from None
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
             cause = getattr(error, "strerror", None) or str(error)
-            raise DsocrError(
-                f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
+            raise StorageError(
+                f"{directory}: could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
             ) from error
         try:
             yield
@@ -222,12 +222,7 @@ class Storage:
     def scratch(self, name: str) -> Iterator[Path]:
         """A new directory to write a run in, locked until the process ends; left after an exception."""
         directory = self.root / "unfinished" / f"{name[:80]}.{secrets.token_hex(4)}"
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(directory_lock(directory, make=True))
-            except OSError as error:
-                cause = f"could not be made ({error.strerror}); let DSOCR_RUNS name a writable folder"
-                raise StorageError(f"{directory}: {cause}") from error
+        with writing_into(directory):
             yield directory
 
     def publish(self, written: Path, name: str, replace: bool = False) -> Path:

@@ -299,7 +299,7 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    words = r"file/unfinished/run-1\..* could not be made \(Not a directory\)"
+    words = r"file/unfinished/run-1\..* could not be written \(Not a directory\)"
     with pytest.raises(StorageError, match=words):
         RunDirectory.create(tmp_path / "file", record())
     (tmp_path / "runs").symlink_to(tmp_path / "nowhere")

@@ -102,13 +102,14 @@ def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
 
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunDirectory.create(tmp_path, record()) as writer:
-        writer.add_rows("readings", [{"page": "a"}])
-        _ = 1 / 0
     place = Storage(tmp_path)
-    assert place.names() == set()
-    [leftover] = place.leftovers()
-    assert "run-1" in leftover.path
+    for pages in (0, 1):
+        with pytest.raises(ZeroDivisionError), RunDirectory.create(place, record()) as writer:
+            for _ in range(pages):
+                writer.add(PageResults("a", results=[make_result()]))
+            _ = 1 / 0
+        assert place.names() == set() and len(place.leftovers()) == pages
+    assert "run-1" in place.leftovers()[0].path
 
 
 def test_a_run_never_replaces_another(tmp_path: Path) -> None:
