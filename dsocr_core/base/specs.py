@@ -45,7 +45,6 @@ _TARGETS = {"endpoint": "URL", "command": "TEMPLATE", "folder": "PATH"}
 """By kind what stands after the colon of its specification."""
 _FORMS = ", ".join(f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-_DEEPEST = 8
 
 
 class SettingsError(DsocrError):
@@ -171,15 +170,14 @@ def parse_backends(
     return tuple(found.values())
 
 
-def _nested(choice: BackendChoice | Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Turn dotted names into mappings in mappings. Raises SettingsError for what is nested too deeply."""
-    if depth > _DEEPEST:
-        raise SettingsError(f"settings of a backend are nested deeper than {_DEEPEST} levels")
+def _nested(choice: BackendChoice | Mapping[str, Any]) -> dict[str, Any]:
+    """Turn dotted names into mappings in mappings."""
     found: dict[str, Any] = {}
     for name, value in ({"spec": choice} if isinstance(choice, str) else choice).items():
-        first, dot, rest = str(name).partition(".")
-        inner: Any = {rest: value} if dot else value
-        found = merge(found, {first: _nested(inner, depth + 1) if isinstance(inner, Mapping) else inner})
+        first, *inner = str(name).split(".")
+        for key in reversed(inner):
+            value = {key: value}
+        found = merge(found, {first: value})
     return found
 
 

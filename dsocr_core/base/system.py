@@ -76,7 +76,7 @@ def memory_limit(more: int) -> Iterator[None]:
         yield
         return
     with suppress(OSError, ValueError):  # a system that has the limit's name alone
-        _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
+        _at_most(resource.RLIMIT_AS, used[0] + more)
     try:
         yield
     finally:
@@ -90,13 +90,13 @@ def limit_cpu(seconds: int) -> None:
     _at_most(resource.RLIMIT_CPU, seconds)
 
 
-def _at_most(limit: int, *amounts: int) -> None:
-    """Set a limit to the least of these and the machine's own (`ulimit -v`)."""
+def _at_most(limit: int, amount: int) -> None:
+    """Set a limit to this, or leave it where it is less (`ulimit -v`)."""
     import resource
 
-    hard = resource.getrlimit(limit)[1]
-    least = min(each for each in (*amounts, hard) if each != resource.RLIM_INFINITY)
-    resource.setrlimit(limit, (least, hard))
+    limits = resource.getrlimit(limit)
+    least = min(each for each in (amount, *limits) if each != resource.RLIM_INFINITY)
+    resource.setrlimit(limit, (least, limits[1]))
 
 
 def cores() -> int:

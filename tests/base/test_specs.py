@@ -45,7 +45,6 @@ def test_a_specification_is_a_kind_and_what_stands_after_its_colon(text: str, ki
         ({"model": 1}, "Expected a str"),
         ({"key_variable": "sk-1234"}, "name of an environment variable"),
         ({"name": "../up"}, "endpoint: name is ../up"),
-        ({"body": {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}}}, "nested deeper"),
     ],
 )
 def test_what_is_no_backend_is_refused_in_one_line(choice: str | dict[str, object], says: str) -> None:
