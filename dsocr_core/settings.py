@@ -235,20 +235,16 @@ class Settings:
         return parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
 
     def spec(self, side: Side) -> BackendSpec:
-        """Backend of one side of a comparison."""
         return self.specs[SIDES.index(side)]
 
     def backend(self, side: Side) -> BackendName:
-        """Name of the backend of one side."""
         return self.spec(side).name
 
     @property
     def side_names(self) -> tuple[BackendName, BackendName]:
-        """The names of A and B."""
         return self.backend("a"), self.backend("b")
 
     def names_backend(self, side: Side) -> bool:
-        """Tell whether a person named that side's backend."""
         return getattr(self, side) is not None
 
     def of_side(self, side: Side) -> Settings:
@@ -272,7 +268,6 @@ class Settings:
 
     @property
     def own_attention(self) -> str:
-        """The attention of our engine's decoder."""
         return "sdpa" if self.attention == "auto" else self.attention
 
     @property

@@ -100,5 +100,4 @@ def _at_most(limit: int, amount: int) -> None:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

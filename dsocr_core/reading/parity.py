@@ -189,12 +189,10 @@ class Comparison:
 
     @functools.cached_property
     def report(self) -> ParityReport | None:
-        """Parity of both results; None unless both sides have one."""
         return compare_results(self.a, self.b, self.tolerance) if self.a and self.b else None
 
     @property
     def verdict(self) -> Verdict:
-        """The report's; not comparable where a side has no result."""
         return self.report.verdict if self.report else "not_comparable"
 
     @property
@@ -210,7 +208,6 @@ class Comparison:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The differences as one sentence a kind."""
         return sentences(self.differences)
 
     @property

@@ -142,7 +142,6 @@ class Cause:
         return f"{'cause' if self.name == 'reproduced' else 'likely cause'}: {self.words}"
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready values."""
         return {"cause": self.name, "words": self.words}
 
 
@@ -287,7 +286,6 @@ class ParityReport:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The differences as one sentence a kind."""
         return sentences(self.differences)
 
     @property

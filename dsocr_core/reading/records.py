@@ -152,7 +152,6 @@ class OcrRequest:
 
     @property
     def images(self) -> tuple[Path, ...]:
-        """All images of the prompt."""
         return (self.image, *self.more)
 
     @property
@@ -256,7 +255,6 @@ class OcrResult:
 
     @functools.cached_property
     def blocks(self) -> tuple[Span, ...]:
-        """The blocks of `text_raw` in order."""
         return parse(self.text_raw, self.request.form)
 
     def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
@@ -281,7 +279,6 @@ class OcrResult:
         return page_notes(self.text_raw, self.request.form)
 
     def milliseconds(self, stage: Stage) -> float | None:
-        """Time of a stage, None when it was not measured."""
         return next((timing.milliseconds for timing in self.timings if timing.stage == stage), None)
 
     @property

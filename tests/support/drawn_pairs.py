@@ -10,6 +10,7 @@ from typing import Any
 
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult, PageFile, Side, TopTwo
+from tests.support.planted import KINDS, jitter
 from tests.support.results import make_result, markup
 
 Block = tuple[str, tuple[float, ...], str]
@@ -47,27 +48,19 @@ def _block(rng: random.Random) -> Block:
 
 
 def _changed(rng: random.Random, blocks: list[Block]) -> list[Block]:
-    """The other side's blocks: the same, or with a block changed, moved, exchanged, lost or added."""
+    """The other side's blocks: the same, or with some changed, moved, exchanged, lost or added."""
     found = list(blocks)
-    for _ in range(rng.choice((0, 0, 1, 1, 3)) if found else 0):
-        at = rng.randrange(len(found))
-        label, box, text = found[at]
-        change = rng.choice(("label", "box", "text", "order", "lost", "added", "value"))
-        if change == "label":
-            found[at] = (rng.choice(_LABELS), box, text)
-        elif change == "box":
-            shift = rng.choice((1, 5, 60))
-            found[at] = (label, tuple(value + shift for value in box), text)
-        elif change == "text":
-            found[at] = (label, box, rng.choice(_TEXTS))
-        elif change == "value":
-            found[at] = (label, box, text.replace("1", "7", 1))
-        elif change == "order":
-            found.insert(0, found.pop(at))
-        elif change == "lost" and len(found) > 1:
-            found.pop(at)
-        elif change == "added":
-            found.append(_block(rng))
+    changes: list[Any] = [
+        *(KINDS[kind] for kind in ("moved", "missing", "extra", "relabelled", "order")),
+        jitter,
+    ]
+    for _ in range(rng.choice((0, 0, 1, 1, 3))):
+        at = rng.randrange(len(found)) if found else 0
+        if rng.random() < 0.4 and found:
+            label, box, text = found[at]
+            found[at] = (label, box, rng.choice((rng.choice(_TEXTS), text.replace("1", "7", 1))))
+        elif len(found) > 2:
+            rng.choice(changes)(found, rng)
     return found
 
 
