@@ -68,17 +68,11 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
     "memory": ("%", "Memory Throughput", "Memory [%]",
                "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
-    "l1": ("%", "L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
     "l2": ("%", "L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
     "dram": ("%", "DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
              "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
     "bandwidth": ("B/s", "Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"),
     "occupancy": ("%", "Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
-    "most_occupancy": ("%", "Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"),
-    "l1_hits": ("%", "L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
-    "l2_hits": ("%", "L2 Hit Rate", "lts__t_sector_hit_rate.pct"),
-    "issued": ("%", "One or More Eligible", "smsp__issue_active.avg.pct_of_peak_sustained_active"),
-    "eligible_warps": ("", "Eligible Warps Per Scheduler", "smsp__warps_eligible.avg.per_cycle_active"),
     "bytes": ("B", "dram__bytes.sum"),
     "bytes_read": ("B", "dram__bytes_read.sum", "dram__bytes_op_read.sum"),
     "bytes_written": ("B", "dram__bytes_write.sum", "dram__bytes_op_write.sum"),
@@ -103,32 +97,25 @@ _FLOAT_OPS = re.compile(
     rf"sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on)\.sum{_RATE}"
 )
 """A thread's instructions in 64, 32 and 16 bits, outside the tensor cores: a fused one is two FLOPs."""
-_A_CYCLE = re.compile(
-    r"derived__smsp__sass_thread_inst_executed_op_([dfh]fma)_pred_on_x2|"
-    r"Predicated-On ([DFH]FMA) Operations Per Cycle|"
-    r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Executed Per Cycle"
-)
-"""FLOPs a cycle: a roofline section has twice the fused instructions, its details page all three."""
 _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
 """FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
+_FUSED = re.compile(r"derived__smsp__.*fma_pred_on_x2|Predicated-On .FMA .*")
+"""Fused instructions by cycle, which are not read: alone they too show that not all was counted."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT = re.compile(r"([numkKMGT]?)(byte|B|second|sec|s|[hH]z)(?:/(second|s|cycle))?")
+_UNIT = re.compile(r"(cycle/)?([numkKMGT]?)(byte|B|second|sec|s|[hH]z)(?:/(second|s))?")
 _BASES = {"b": "B", "s": "s", "h": "Hz"}
-_OF_CLOCKS = {"nsecond": "Ghz", "usecond": "Mhz", "msecond": "Khz", "second": "hz", "s": "hz"}
 
 
 def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
-    """Convert a figure from its printed unit to s, B, B/s, B/cycle, Hz, % or none; None from another."""
+    """Convert a figure from its printed unit to s, B, B/s, Hz, % or none; None from another."""
     if wanted in ("%", ""):
         return value if (unit == "%") == (wanted == "%") else None
-    unit = unit or ""
-    if unit.startswith("cycle/"):
-        unit = _OF_CLOCKS.get(unit.removeprefix("cycle/"), "")
-    match = _UNIT.fullmatch(unit)
-    if match is None:
+    if (match := _UNIT.fullmatch(unit or "")) is None:
         return None
-    rate = {None: "", "cycle": "/cycle"}.get(match[3], "/s")
-    return value * _PREFIX[match[1]] if _BASES[match[2][0].lower()] + rate == wanted else None
+    clock, prefix, name, rate = match.groups()
+    if clock:
+        return value / _PREFIX[prefix] if wanted == "Hz" else None
+    return value * _PREFIX[prefix] if _BASES[name[0].lower()] + ("/s" if rate else "") == wanted else None
 
 
 def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -160,8 +147,7 @@ def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         row["bytes"] = row["bytes_read"] + row["bytes_written"]
     elif row["bytes"] is None and None not in (row["bandwidth"], row["duration_s"]):
         row["bytes"] = row["bandwidth"] * row["duration_s"]
-    row["class"] = class_of(row)
-    return row
+    return row | {"class": class_of(row)}
 
 
 def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -175,27 +161,21 @@ def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, fl
         for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, others)):
             if (match := pattern.fullmatch(name)) and (by := times[match[2]]) is not None:
                 into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
-    for name, value in metrics.items() if cycles else ():
-        if match := _A_CYCLE.fullmatch(name):
-            others.setdefault(f"op_{match[match.lastindex or 0].lower()}_pred_on", value * cycles)
-    unknown = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
-    every = None if unknown and not tensor else sum([*tensor.values(), *others.values()]) or None
+    of_tensor = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
+    fused = any(map(_FUSED.fullmatch, metrics)) and not any("fma_" in name for name in others)
+    every = sum([*tensor.values(), *others.values()]) or None
+    every = None if fused or (of_tensor and not tensor) else every
     return {"tensor_flops": sum(tensor.values()) if tensor else None, "flops": every}
 
 
 def class_of(row: Mapping[str, Any]) -> str | None:
     """The class by `CLASS_RULE`; None where the SMs' or DRAM's share was not measured."""
-    sm, dram = known(row["sm"]), known(row["dram"])
+    sm, dram, memory = (None if pd.isna(row[name]) else row[name] for name in ("sm", "dram", "memory"))
     if sm is None or dram is None:
         return None
-    if (busiest := max(known(row["memory"]) or 0.0, dram)) >= _BUSY and busiest >= sm:
+    if (busiest := max(memory or 0.0, dram)) >= _BUSY and busiest >= sm:
         return "memory"
     return "compute" if sm >= _BUSY else "latency"
-
-
-def known(value: Any) -> Any:
-    """None for NaN."""
-    return None if value != value else value
 
 
 # --- launches and kernels of a run ----------------------------------------------------------------
@@ -234,15 +214,8 @@ def by_kernel(rows: pd.DataFrame, *more: str) -> pd.DataFrame:
         weighed.groupby(keys, sort=False, dropna=False).sum(min_count=1)
         / spent.groupby(keys, sort=False, dropna=False).sum()
     )
-    facts = groups.agg(
-        number=("number", "first"),
-        limiter=("limiter", lambda each: next(iter(each.dropna().mode()), None)),
-    )  # fmt: skip
-    found = pd.concat([facts, sums, means], axis=1).reset_index()
-    found = found.assign(
-        stage=found["stage"].astype(object).where(found["stage"].notna(), None),
-        **{"class": [class_of(row) for row in found[["sm", "dram", "memory"]].to_dict("records")]},
-    )
+    found = pd.concat([groups[["number", "limiter"]].first(), sums, means], axis=1).reset_index()
+    found["class"] = [class_of(row) for row in found[["sm", "dram", "memory"]].to_dict("records")]
     return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -264,32 +237,17 @@ _SAME_WORK = (0.95, 1.05)
 
 @dataclass(frozen=True)
 class KernelPairs:
+    """Kernels of two runs side by side."""
+
+    words: str
+    """What is compared and how far it goes."""
     rows: pd.DataFrame
     """A row a kernel, stage and launch shape: found, stage, kernel, and launch, calls, class, total_s, each_s
-    and SHARES of both, each with its side behind it, and change_s; the largest change first."""
+    and SHARES of both, each with its side behind it, and change_s; the largest change first. Where the
+    profiles cover different work a change is that of one launch, times A's."""
     sides: pd.DataFrame
     """Kernels of both with a column `side`, "A" or "B", as a roofline takes them."""
-    by_call: bool
-    """True where the profiles cover different work: change_s is then that of one launch, times A's."""
     sql: list[str]
-
-    @property
-    def words(self) -> str:
-        """Say what is compared and how far it goes."""
-        counts = self.rows["found"].value_counts()
-        totals = " → ".join(amount(self.rows[f"total_s_{side}"].sum(), "s") for side in "ab")
-        words = (
-            f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
-            f"{counts.get(GONE, 0)} gone, by name and launch shape; {totals} in all."
-        )
-        if not self.by_call:
-            return words
-        times = (self.rows["calls_b"] / self.rows["calls_a"])[self.rows["found"] == BOTH].median()
-        return (
-            f"{words} B has {significant(float(times))} times the launches of A: the profiles cover "
-            "different work, so a change is that of one launch, times A's launches; what is new or gone "
-            "comes last and may be what was not profiled."
-        )
 
 
 def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:
@@ -299,9 +257,8 @@ def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> 
     torch), which know no launch shape and no Speed of Light. Raises HistoryError.
     """
     launched = {*history.runs_with("kernel_launches")}
-    read = [_launched if run in launched else _summed for run in (a, b)]
-    (of_a, sql_a), (of_b, sql_b) = (each(history, run) for each, run in zip(read, (a, b), strict=True))
-    sides = [of_a, of_b]
+    read = [(_launched if run in launched else _summed)(history, run) for run in (a, b)]
+    sides = [rows for rows, _ in read]
     if not all(side["stage"].notna().all() for side in sides):
         sides = [side.assign(stage=None) for side in sides]
     if not {a, b} <= launched:
@@ -312,19 +269,28 @@ def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> 
         sides = [side[side["stage"] == stage] for side in sides]
     rows = _matched(*sides)
     both = rows["found"] == BOTH
-    share = (rows["calls_b"] / rows["calls_a"])[both].median()
-    by_call = bool(share < _SAME_WORK[0] or share > _SAME_WORK[1])
+    times = float((rows["calls_b"] / rows["calls_a"])[both].median())
+    by_call = times < _SAME_WORK[0] or times > _SAME_WORK[1]
     change = rows["total_s_b"].fillna(0) - rows["total_s_a"].fillna(0)
     if by_call:
         change = change.where(~both, (rows["each_s_b"] - rows["each_s_a"]) * rows["calls_a"])
-    order = {"last": by_call & ~both, "most": -change.abs()}
-    rows = rows.assign(change_s=change, **order).sort_values(
-        [*order, "found"], kind="stable", ignore_index=True
+    rows = rows.assign(change_s=change, last=by_call & ~both, most=-change.abs())
+    rows = rows.sort_values(["last", "most", "found"], kind="stable", ignore_index=True)
+    counts = rows["found"].value_counts()
+    totals = " → ".join(amount(rows[f"total_s_{side}"].sum(), "s") for side in "ab")
+    words = (
+        f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
+        f"{counts.get(GONE, 0)} gone, by name and launch shape; {totals} in all."
     )
-    named = pd.concat(
-        [side.assign(side=name) for side, name in zip(sides, "AB", strict=True)], ignore_index=True
-    )
-    return KernelPairs(rows.drop(columns=[*order]), named, by_call, [sql_a, sql_b])
+    if by_call:
+        words += (
+            f" B has {significant(times)} times the launches of A: the profiles cover different work, so a "
+            "change is that of one launch, times A's launches; what is new or gone comes last and may be "
+            "what was not profiled."
+        )
+    named = [side.assign(side=name) for side, name in zip(sides, "AB", strict=True)]
+    rows, sql = rows.drop(columns=["last", "most"]), [sql for _, sql in read]
+    return KernelPairs(words, rows, pd.concat(named, ignore_index=True), sql)
 
 
 def _launched(history: History, run: str) -> tuple[pd.DataFrame, str]:
@@ -358,7 +324,6 @@ def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(
         found=rows["_merge"].map({"both": BOTH, "left_only": GONE, "right_only": NEW}).astype(object),
         kernel=rows["kernel_b"].fillna(rows["kernel_a"]),
-        stage=rows["stage"].astype(object).where(rows["stage"].notna(), None),
     )
     return rows[["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]]
 
