@@ -36,7 +36,7 @@ class DraftSource:
 
     @functools.cached_property
     def _folder(self) -> TextMatcher:
-        return TextMatcher(read_texts(self.name.removeprefix("folder:")))
+        return read_texts(self.name.removeprefix("folder:"))
 
 
 def drafts_of(settings: Settings) -> DraftSource | None:

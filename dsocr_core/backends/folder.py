@@ -13,7 +13,6 @@ from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts import (
-    FolderContents,
     Prediction,
     PredictionError,
     TextMatcher,
@@ -61,7 +60,7 @@ class FolderBackend(Backend):
     def _opened(self) -> TextMatcher:
         with self._lock:
             if self._texts is None:
-                self._texts = TextMatcher(read_texts(self.spec.target))
+                self._texts = read_texts(self.spec.target)
             return self._texts
 
 
@@ -76,7 +75,7 @@ def text_result(
     )  # fmt: skip
 
 
-def read_texts(target: str) -> FolderContents:
+def read_texts(target: str) -> TextMatcher:
     """Texts of a folder, or of a run of ours: `RUN#BACKEND` where it has several. Raises PredictionError."""
     # DuckDB's neighbours are imported where a folder may be a run.
     from dsocr_core.runs.importers.own_run import is_own_run
@@ -105,4 +104,4 @@ def read_texts(target: str) -> FolderContents:
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
         raise PredictionError(f"{shown}: {words}")
     skipped = [(path, f"{page} has no text of {writer or 'any backend'}") for page, writer in run.failures]
-    return FolderContents(path, texts[backend or writers[0]], skipped)
+    return TextMatcher(path, texts[backend or writers[0]], skipped)

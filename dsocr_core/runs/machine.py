@@ -15,9 +15,8 @@ import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CONTENDED = 0.2
 """From this share of the machine's CPU time on, taken by other programs, a run's times are not its own."""
@@ -37,8 +36,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal; idle and iowait are left out."""
 
 
-@dataclass(frozen=True)
-class CpuTime:
+class CpuTime(NamedTuple):
     """Seconds of all cores together since the machine started."""
 
     at: float
@@ -49,36 +47,23 @@ class CpuTime:
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
     """None where the system does not tell (it is Linux that does)."""
+    ticks, parents = {}, {}
     try:
         ticks_s = os.sysconf("SC_CLK_TCK")
         cells = (proc / "stat").read_text().partition("\n")[0].split()[1:]
+        for entry in proc.glob("[0-9]*"):
+            with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+                of = (entry / "stat").read_text().rpartition(")")[2].split()
+                # User and system time of a process, and of its children that ended.
+                parents[int(entry.name)], ticks[int(entry.name)] = int(of[1]), sum(map(int, of[11:15]))
         busy = sum(int(cells[column]) for column in _BUSY)
-        return CpuTime(time.monotonic(), busy / ticks_s, _own_ticks(proc) / ticks_s)
     except (AttributeError, OSError, ValueError, IndexError):
         return None
-
-
-def _own_ticks(proc: Path) -> int:
-    """User and system time of a process, its children that ended, and those that run."""
-    ticks, parents = {}, {}
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
-                cells = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)], ticks[int(entry.name)] = int(cells[1]), sum(map(int, cells[11:15]))
     named = os.environ.get(TREE, "")
     own = {int(named) if named.isdigit() and int(named) in parents else os.getpid()}
     while more := {child for child, parent in parents.items() if parent in own} - own:
         own |= more
-    return sum(ticks.get(process, 0) for process in own)
-
-
-def others_share(begin: CpuTime | None, end: CpuTime | None) -> float | None:
-    """Share of other programs in the machine's CPU time between the two, 0 to 1; None when not known."""
-    if begin is None or end is None or end.at - begin.at < _SHORTEST_S:
-        return None
-    others = (end.busy_s - begin.busy_s) - (end.own_s - begin.own_s)
-    return min(1.0, max(0.0, others / (end.at - begin.at) / (os.cpu_count() or 1)))
+    return CpuTime(time.monotonic(), busy / ticks_s, sum(ticks.get(each, 0) for each in own) / ticks_s)
 
 
 class MachineWatch:
@@ -110,19 +95,18 @@ class MachineWatch:
         facts: dict[str, Any] = {"cores": os.cpu_count()}
         if hasattr(os, "getloadavg"):
             facts["load_1m"] = round(os.getloadavg()[0], 2)
-        others = others_share(self._begin, cpu_time())
-        if others is not None:
+        begin, end = self._begin, cpu_time()
+        if begin is not None and end is not None and (took := end.at - begin.at) >= _SHORTEST_S:
+            others = (end.busy_s - begin.busy_s - end.own_s + begin.own_s) / took / (os.cpu_count() or 1)
+            others = min(1.0, max(0.0, others))
             facts |= {"others_cpu_share": round(others, 3), "contended": others > CONTENDED}
         if self._process is not None and self._reading is not None:
             self._process.kill()
             self._reading.join()
-        return facts | self._of_gpu()
-
-    def _of_gpu(self) -> dict[str, Any]:
-        """Medians of the moments at which the GPU was busy; empty where nothing is known."""
+        # Of the GPU the medians of the moments at which it was busy.
         rows = [[cell.strip() for cell in line.split(",")] for line in self._lines]
         busy = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS) and _number(row[1]) >= _BUSY_PERCENT]
-        facts: dict[str, Any] = {"driver": busy[0][0]} if busy else {}
+        facts |= {"driver": busy[0][0]} if busy else {}
         for at, name in enumerate(_GPU_FIELDS.values(), 2):
             if known := [number for row in busy if (number := _number(row[at])) >= 0]:
                 facts[name] = round(statistics.median(known), 1)

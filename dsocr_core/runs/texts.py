@@ -48,17 +48,7 @@ class Prediction:
         return "<|ref|>" in self.text or "<|det|>" in self.text
 
 
-@dataclass(frozen=True)
-class FolderContents:
-    """All there is in a folder."""
-
-    root: Path
-    predictions: Sequence[Prediction]
-    skipped: Sequence[tuple[Path, str]]
-    """Files that give no text, each with the reason."""
-
-
-def read_folder(root: Path) -> FolderContents:
+def read_folder(root: Path) -> TextMatcher:
     """The texts in a folder and below it, links not followed. Raises PredictionError where there is none."""
     if not root.is_dir():
         raise PredictionError(f"{name_text(root)}: there is no such folder; give one that a program wrote")
@@ -73,7 +63,7 @@ def read_folder(root: Path) -> FolderContents:
         reason = next((f" ({name_text(file.name)}: {why})" for file, why in skipped), "")
         endings = ", ".join(TEXT_SUFFIXES)
         raise PredictionError(f"{name_text(root)}: has no text of a page{reason}; texts end in {endings}")
-    return FolderContents(root, found, skipped)
+    return TextMatcher(root, found, skipped)
 
 
 def _texts(root: Path, skipped: list[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
@@ -104,14 +94,12 @@ def _texts(root: Path, skipped: list[tuple[Path, str]]) -> Iterator[tuple[Path, 
 
 def _text(file: Path) -> str:
     """A file's text; "" of an empty one, a page on which nothing was read. Raises InvalidFile."""
+    if file.is_file() and not file.is_symlink() and not file.stat().st_size:
+        return ""
     try:
         text = plain_text(read_bytes(file, TEXT_LIMIT))
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
-    except InvalidFile as error:
-        if str(error) == "empty":
-            return ""
-        raise
     if PAGE_END in text:  # pages may be missing from it, so that text k need not be of page k
         raise InvalidFile("has several pages; write one file a page, like paper_3.md")
     return text
@@ -162,32 +150,35 @@ class UnmatchedTexts:
 
     def lines(self) -> list[str]:
         """For people: how many, and the first of them."""
-        lines = [f"not taken: {name} ({reason})" for name, reason in self.files[:_MOST_NAMED]]
-        if (more := len(self.files) - _MOST_NAMED) > 0:
-            lines.append(f"{more} more files not taken")
-        if not self.texts:
-            return lines
-        more = len(self.texts) - _MOST_NAMED
-        names = ", ".join(self.texts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return [f"{plural(len(self.texts), 'text')} of no page that was read: {names}", *lines]
+        found = [f"not taken: {name} ({reason})" for name, reason in self.files]
+        lines = found[:_MOST_NAMED]
+        if len(found) > _MOST_NAMED:
+            lines.append(f"{len(found) - _MOST_NAMED} more files not taken")
+        if self.texts:
+            names, more = ", ".join(self.texts[:_MOST_NAMED]), len(self.texts) - _MOST_NAMED
+            names += f" and {more} more" if more > 0 else ""
+            lines.insert(0, f"{plural(len(self.texts), 'text')} of no page that was read: {names}")
+        return lines
 
 
 class TextMatcher:
     """The texts of a folder by page: by the page's path, else by its name in any folder. Thread-safe."""
 
-    def __init__(self, found: FolderContents) -> None:
-        self.found = found
+    def __init__(
+        self, root: Path, predictions: Sequence[Prediction], skipped: Sequence[tuple[Path, str]]
+    ) -> None:
+        """`skipped` are files that give no text, each with the reason."""
+        self.root, self.predictions, self.skipped = root, predictions, skipped
         self._given: set[int] = set()
         self._claimed: dict[int, list[tuple[bool, str]]] = {}
         """Pages that a text is found for: whether by their path, and their names."""
         self._by_path: dict[str, list[Prediction]] = {}
         self._by_name: dict[str, list[Prediction]] = {}
-        for text in found.predictions:
-            name = normalize("NFC", text.name)
-            for form in {name, _plain(name)}:
-                self._by_path.setdefault(form, []).append(text)
-            for form in {PurePath(name).name, _plain(PurePath(name).name)}:
-                self._by_name.setdefault(form, []).append(text)
+        for text in predictions:
+            path = normalize("NFC", text.name)
+            for texts, name in ((self._by_path, path), (self._by_name, PurePath(path).name)):
+                for form in {name, _plain(name)}:
+                    texts.setdefault(form, []).append(text)
 
     def expect(self, sources: Iterable[str]) -> None:
         """Find the texts that several of these pages lead to: only one that has its path gets such a text."""
@@ -201,8 +192,8 @@ class TextMatcher:
         """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
         found, by_path = self._candidates(source)
         if len(found) != 1:
-            count, files = len(found) or "no", ", ".join(name_text(each.file.name) for each in found[:3])
-            has = f"{name_text(self.found.root)} has {count} text{'s' * bool(found)} of that name"
+            files = ", ".join(name_text(each.file.name) for each in found[:3])
+            has = f"{name_text(self.root)} has {len(found) or 'no'} text{'s' * bool(found)} of that name"
             name = PurePath(_names(source, ())[1]).name.replace("#", "_")
             way_out = f" ({files})" if found else f"; name it like the page, as in {name}.md"
             raise PredictionError(f"{source}: {has}{way_out}")
@@ -220,15 +211,15 @@ class TextMatcher:
 
     def unmatched(self) -> UnmatchedTexts:
         """The texts that no page has taken so far, and the files that are not read."""
-        texts = [name_text(each.name) for each in self.found.predictions if id(each) not in self._given]
-        files = [(name_text(file.name), reason) for file, reason in self.found.skipped]
+        texts = [name_text(each.name) for each in self.predictions if id(each) not in self._given]
+        files = [(name_text(file.name), reason) for file, reason in self.skipped]
         return UnmatchedTexts(tuple(texts), tuple(files))
 
     def _candidates(self, source: str) -> tuple[list[Prediction], bool]:
         """The texts of a page's likeliest name, and whether they have its path."""
-        name = normalize("NFC", source)
-        for texts, of in ((self._by_path, name), (self._by_name, PurePath(name).name)):
-            for form in _names(of, texts):
+        path = normalize("NFC", source)
+        for texts, name in ((self._by_path, path), (self._by_name, PurePath(path).name)):
+            for form in _names(name, texts):
                 if form in texts:
                     return texts[form], texts is self._by_path
         return [], False

@@ -10,7 +10,7 @@ import csv
 import re
 import sys
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
@@ -57,7 +57,7 @@ _POINT, _COMMA = _NUMBER.format(",", r"\."), _NUMBER.format(r"\.", ",")
 _DIGITS = r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
 
 
-Table = pd.DataFrame
+Table: TypeAlias = pd.DataFrame
 """A report's rows as texts, by their line in the file; None where a row is shorter than the head. Its `attrs`
 have the report's name and the units that the head names.
 """
