@@ -8,15 +8,15 @@ has: its time, its memory and the size of its answer have limits.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import duckdb
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.uses import Closed, Uses
+from dsocr_core.base.uses import Uses
 
 _LOCKS = (
     "SET enable_progress_bar = false", "SET python_enable_replacements = false",
@@ -47,25 +47,25 @@ def answer(
         for lock in _LOCKS:
             connection.execute(lock)
         asked = Uses("the statement")
-        timer = threading.Timer(limits.seconds, asked.end)
-        timer.name = "history sql"
-        timer.start()
-        try:
+
+        def ask() -> pd.DataFrame:
             with asked.use(connection.interrupt):
                 # As a table its answer lies within the memory limit before anything of it is taken out.
                 connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
                 return connection.execute("FROM answer").df()
-        except Closed:
-            late = f"no answer in {limits.seconds:g} s, the time limit of a statement"
-            raise OverLimit(late) from None
-        except (duckdb.OutOfMemoryException, MemoryError):
-            limit = f"it takes more than {limits.mebibytes:,} MiB, the memory limit"
-            raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
-        except RuntimeError as error:  # DuckDB has taken the signal
-            raise KeyboardInterrupt from error
-        finally:
-            timer.cancel()
-            timer.join()
+
+        # By another thread, as DuckDB swallows Ctrl-C in the main one.
+        with ThreadPoolExecutor(1, "history sql") as thread:
+            try:
+                return thread.submit(ask).result(limits.seconds)
+            except TimeoutError:
+                late = f"no answer in {limits.seconds:g} s, the time limit of a statement"
+                raise OverLimit(late) from None
+            except (duckdb.OutOfMemoryException, MemoryError):
+                limit = f"it takes more than {limits.mebibytes:,} MiB, the memory limit"
+                raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
+            finally:
+                asked.end()
 
 
 def select_only(statement: str) -> str | None:

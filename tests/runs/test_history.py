@@ -70,19 +70,17 @@ def test_further_places_are_only_read_and_the_first_one_counts(tmp_path: Path) -
         assert history.sql(of_both)["milliseconds"].tolist() == [2.0]
 
 
-def test_people_see_every_table_and_questions_need_their_parameters(tmp_path: Path) -> None:
+def test_people_see_views_and_questions_need_their_parameters(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, record("a")) as writer:
         writer.add_rows("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
         assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
-        for name, given, words in (
-            ("what", {}, "no query 'what'"), ("facts", {"section": "x"}, r"missing \['run_ids'\]"),
-            ("runs", {"speed": 1}, r"unknown \['speed'\]"),
-        ):  # fmt: skip
-            with pytest.raises(HistoryError, match=words):
-                history.query(name, **given)
+        with pytest.raises(HistoryError, match="no query 'what'"):
+            history.query("what")
+        with pytest.raises(HistoryError, match=r"unknown \['section'\], missing \['run_ids'\]"):
+            history.query("facts", section="x")
 
 
 # --- marks ----------------------------------------------------------------------------------------
@@ -101,6 +99,7 @@ def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
         for history in (one, other):
             history.refresh()
             [run] = history.runs().to_dict("records")
+            assert history.sql("SELECT tags FROM marks")["tags"].map(list).tolist() == [["h200"]]
             assert list(run["tags"]) == ["h200"] and run["note"] == "second" and not run["trashed"]
             assert len(history.query("annotations", run_id="a")[0]) == 7
             assert run_names(history) == history.runs(tags=["h200"])["run_id"].tolist() == ["a"]
@@ -209,9 +208,9 @@ def damage_and_look(root: Path, seeds: Sequence[int]) -> None:
             file.write_bytes(content)
 
 
-@pytest.mark.parametrize("seeds", [range(4), range(4, 7), range(7, 8)], ids=len)
-def test_mutated_runs_are_named_and_every_other_opens(root: Path, seeds: range) -> None:
-    damage_and_look(root, seeds)
+def test_mutated_runs_are_named_and_every_other_opens(root: Path) -> None:
+    for seeds in (range(4), range(4, 7), range(7, 8)):
+        damage_and_look(root, seeds)
 
 
 @pytest.mark.slow
