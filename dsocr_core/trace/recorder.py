@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 
 from dsocr_core.engine.device import resolve_device, resolve_dtype
+from dsocr_core.models.devices import device_name
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
@@ -16,16 +17,14 @@ from dsocr_core.trace.run import TracePlan
 
 
 def record_trace(
-    settings: Settings,
-    request: OcrRequest,
-    plan: TracePlan,
-    summary: TraceSummary,
-    command: str | None = None,
+    settings: Settings, request: OcrRequest, plan: TracePlan, summary: TraceSummary, command: str = ""
 ) -> str:
     """Write the run and return its name. Raises StorageError when nothing can be written there."""
-    dtype = str(resolve_dtype(settings.dtype, resolve_device(settings.device))).removeprefix("torch.")
+    device = resolve_device(settings.device)
     record = replace(
-        record_run(settings, (), command), backends=(), engine=f"{plan.a} / {plan.b}", dtype=dtype,
+        record_run(settings, (), command or None), backends=(), engine=f"trace of {plan.a} and {plan.b}",
+        device=str(device), gpu=device_name(device) if device.type == "cuda" else None,
+        dtype=str(resolve_dtype(settings.dtype, device)).removeprefix("torch."),
         preset=settings.preset_name, notes=f"Trace of {summary.page}: {summary.sentence}",
     )  # fmt: skip
     first, file = summary.first, file_of(request)
