@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -9,6 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError
 
 CHECKSUMS = "SHA256SUMS"
@@ -36,6 +38,8 @@ def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:
 
 
 def _digest(file: Path) -> str:
+    if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited on for ever
+        raise OSError(errno.EINVAL, "not a regular file")
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -47,15 +51,12 @@ def _last_line(content: bytes) -> bytes:
 
 def read_checksums(directory: Path) -> dict[str, str] | None:
     """The SHA-256 of each listed file; None where there is no list. Raises Damaged."""
-    file = directory / CHECKSUMS
     try:
-        if file.stat().st_size > _LIMIT:
-            raise Damaged(CHECKSUMS, "too large")
-        content = file.read_bytes()
-    except FileNotFoundError:
+        content = read_bytes(directory / CHECKSUMS, _LIMIT, follow_links=True)
+    except Missing:
         return None
-    except OSError as error:
-        raise Damaged(CHECKSUMS, f"cannot be read ({error.strerror})") from error
+    except InvalidFile as error:
+        raise Damaged(CHECKSUMS, str(error)) from error
     lines, mark, _ = content.rpartition(b"# ")
     if not mark or content != lines + _last_line(lines):
         raise Damaged(CHECKSUMS, "damaged: its last line is not that of the lines above")
@@ -67,14 +68,10 @@ def verify(directory: Path, checksums: Mapping[str, str], names: Iterable[str]) 
     for name in names:
         if name not in checksums:
             raise Damaged(name, f"{CHECKSUMS} does not list it")
-        file = directory / name
         try:
-            if not stat.S_ISREG(file.stat().st_mode):  # a pipe would be waited on for ever
-                raise Damaged(name, "not a regular file")
-            found = _digest(file)
+            if _digest(directory / name) != checksums[name]:
+                raise Damaged(name, f"damaged: it is not what {CHECKSUMS} says was written")
         except FileNotFoundError:
             raise Damaged(name, "missing") from None
         except OSError as error:
             raise Damaged(name, f"cannot be read ({error.strerror})") from error
-        if found != checksums[name]:
-            raise Damaged(name, f"damaged: it is not what {CHECKSUMS} says was written")
