@@ -136,32 +136,19 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-VIEWS: dict[str, tuple[str, str]] = {
-    "images": (
-        "readings",
-        "SELECT run_id, page, source, path, width, height, bytes, sha256, preset, grid_columns, grid_rows, "
-        "prompt_tokens, new_tokens, finish_reason, backend, text_raw, error FROM {rows}",
-    ),
-    "boxes": (
-        "readings",
-        "SELECT run_id, page, backend, unnest(box) FROM "
-        "(SELECT run_id, page, backend, unnest(boxes) AS box FROM {rows})",
-    ),
-    "stage_timings": ("timings", "SELECT * FROM {rows}"),
+VIEWS: dict[str, str] = {
+    "images": "SELECT run_id, page, source, path, width, height, bytes, sha256, preset, grid_columns, "
+    "grid_rows, prompt_tokens, new_tokens, finish_reason, backend, text_raw, error FROM readings",
+    "boxes": "SELECT run_id, page, backend, unnest(box) FROM "
+    "(SELECT run_id, page, backend, unnest(boxes) AS box FROM readings)",
+    "stage_timings": "SELECT * FROM timings",
 }
-"""Views that people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the
-place of that table's rows.
-"""
-
-
-def relation(table: str, rows: str) -> str:
-    """SQL for the rows of a table or a view, where `rows` is SQL for those of the table that lies on disk."""
-    return f"({VIEWS[table][1].format(rows=rows)})" if table in VIEWS else rows
+"""Views that people's SQL and the pages ask, by name."""
 
 
 def stored(table: str) -> str:
     """The table on disk that holds the rows of a table or a view."""
-    return VIEWS[table][0] if table in VIEWS else table
+    return {"images": "readings", "boxes": "readings", "stage_timings": "timings"}.get(table, table)
 
 
 AGGREGATES = ("page", "mean", "std")

@@ -17,7 +17,6 @@ from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage import Storage, StorageError
-from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing, write_run
 
 
@@ -185,7 +184,7 @@ def answers(history: History) -> int:
     found = history.sql("SELECT run_id FROM images JOIN boxes USING (run_id, page)")
     assert set(found["run_id"]) == set(run_ids)
     for run_id in run_ids:
-        assert len(flat_tables(history, run_id)["readings"]) == 4
+        assert len(history.tables(run_id)["readings"]) == 4
     return len(run_ids)
 
 

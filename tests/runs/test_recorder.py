@@ -13,7 +13,6 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.record import CANCELLED, Recording, save_comparison
 from dsocr_core.runs.results import PageResults
 from dsocr_core.settings import Settings
-from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 
 
@@ -81,7 +80,7 @@ def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, both: Compa
     with History(settings.history) as history:
         noted = history.runs().set_index("run_id")["notes"].fillna("").eq(CANCELLED)
         assert noted[noted].index.tolist() == [cut, recorder.id]
-        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
+        assert len(history.tables(recorder.id)["readings"]) == 2 and not history.storage.leftovers()
         assert whole is not None and history.record(whole).notes is None
         [_, _, _, name, *_, image] = shlex.split(str(history.record(whole).command))
         assert (name, image) == ("compare", str(both.request.image))

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.flat_tables import flat_tables
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 STAGES = ("sam", "prefill", "decode")
@@ -105,11 +103,12 @@ def check(history: object) -> list[str]:
     assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
     latest = runs[-3:]
     for run_id in latest:
-        tables = flat_tables(history, run_id)
-        pages = pages_of(run_id)
+        tables, pages = history.tables(run_id), pages_of(run_id)
         assert {name: len(table) for name, table in tables.items()} == {
-            "readings": pages, "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
-        }  # fmt: skip
+            "readings": pages,
+            "timings": 3 * pages,
+        }
+        assert [len(boxes) for boxes in tables["readings"]["boxes"].to_pylist()] == [9] * pages
     return runs
 
 

@@ -14,10 +14,7 @@ from dsocr_core.runs.queries import gaps, runs, times
 from dsocr_core.runs.queries.query import Query
 
 QUERIES: dict[str, Query] = {**runs.QUERIES, **times.QUERIES, **gaps.QUERIES}
-VIEWS: dict[str, str] = {
-    **{name: sql.format(rows=table) for name, (table, sql) in schema.VIEWS.items()}, **runs.VIEWS,
-    **gaps.VIEWS,
-}  # fmt: skip
+VIEWS: dict[str, str] = {**schema.VIEWS, **runs.VIEWS, **gaps.VIEWS}
 """SELECTs by name; each names only those before it."""
 
 

@@ -22,7 +22,6 @@ from dsocr_core.runs.importers import own_run as own_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import ImportReport, RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
-from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing, write_run
 
 CSV = (
@@ -101,8 +100,8 @@ def test_hostile_names_change_nothing_but_themselves(history: History, tmp_path:
         (run / "torch_profiler/pred/predictions.jsonl").write_text(json.dumps(line) + "\n")
         (run / "config.yaml").write_text(yaml.safe_dump({"experiment": name, name: {"x": name}}))
         ids = {taken.source: taken.run_id for taken in import_paths(history, [run.parent]).imported}
-        assert flat_tables(history, ids["nsys"])["kernels"].to_pylist()[1]["name"] == (name or "k")
-        (image,) = flat_tables(history, ids["llm-perf-opt"])["images"].to_pylist()
+        assert history.tables(ids["nsys"])["kernels"].to_pylist()[1]["name"] == (name or "k")
+        (image,) = history.tables(ids["llm-perf-opt"])["readings"].to_pylist()
         assert (image["path"], image["text_raw"]) == (name or "p", name or None)
         settings = history.record(ids["llm-perf-opt"]).settings
         assert settings == {"experiment": name, name: {"x": name}}
