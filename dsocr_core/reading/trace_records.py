@@ -113,11 +113,6 @@ class BlockError:
     outputs: int
     differing: int
 
-    @property
-    def added(self) -> float | None:
-        """By how much the error grew in the block; below 0 where it shrank."""
-        return None if self.carried is None or self.error is None else self.error - self.carried
-
 
 def block_of(name: str) -> str:
     found = _BLOCK.fullmatch(name)
