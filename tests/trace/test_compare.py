@@ -152,5 +152,5 @@ def test_the_curve_carries_each_blocks_error_into_the_next(tmp_path: Path) -> No
     first, second = curve["sam.block0"][0], curve["sam.block1"][0]
     assert (first.carried, first.error) == (0.0, pytest.approx(0.5))
     assert (second.carried, second.error) == (pytest.approx(0.5), pytest.approx(0.75))
-    assert second.error - second.carried == pytest.approx(0.25) and (second.outputs, second.differing) == (2, 1)
+    assert (second.outputs, second.differing) == (2, 1)
     assert from_jsonable(TraceSummary, json.loads(json.dumps(to_jsonable(summary)))) == summary

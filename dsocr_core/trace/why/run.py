@@ -38,7 +38,7 @@ class PageAnswer:
             "explained": cause is not None,
             "causes": [] if cause is None else [*cause.names, *cause.match.free],
             "equally": list(finding.also),
-            "facts": [asdict(line) for line in self.facts],
+            "facts": [asdict(line) | {"state": line.state} for line in self.facts],
             "a_agrees": {"characters": finding.match.agreed, "of": finding.match.of},
             "trials": [
                 {
