@@ -263,7 +263,9 @@ class RunDirectory:
         """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
         blank = dict.fromkeys(SCHEMA.names)
         for number, table in self._readings(columns):
-            for row in () if number else table.to_pylist():
+            if number:
+                return
+            for row in table.to_pylist():
                 yield blank | row, result_of(blank | row)
 
     def facts(self) -> Iterator[OcrResult]:

@@ -45,7 +45,7 @@ class DocumentJob(jobs.Job["Report"]):
 
         directory, settings = new_run_directory("compare"), self._session.settings
         plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
-        files = [*dict.fromkeys(self._pages.words(number)[0] for number in range(len(self._pages)))]
+        files = [*dict.fromkeys(str(each.path) for one in self._pages.prompts for each in one.images)]
         command = command_line("compare", asdict(settings) | {"history": None}, files)
         run = Recording(settings, command, directory, save=bool(settings.history))
         try:
