@@ -54,7 +54,6 @@ def is_clean_page(file: Path, width: int, height: int) -> bool:
 
 
 def _encoded(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
     for side, quality in _TRIES:
         buffer = io.BytesIO()
         # Averages of whole pixels: a better filter takes 10 times as long.

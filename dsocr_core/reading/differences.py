@@ -13,7 +13,7 @@ from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text, page_texts
 from dsocr_core.reading.parity_records import BoxPair, Difference, Tolerance
 from dsocr_core.reading.postprocess import clean_text
-from dsocr_core.reading.records import SIDES, UNLIMITED, OcrResult, Side
+from dsocr_core.reading.records import SIDES, OcrResult, Side
 from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, squeezed, text_changes
 
 _SHORT = 40
@@ -31,11 +31,8 @@ def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
     if len(cut) != 1:
         return []
     [(side, result)] = cut
-    limit = result.inputs.max_new_tokens if result.inputs else result.request.max_new_tokens
-    facts = {"tokens": result.new_tokens, "limit": None if limit == UNLIMITED else limit}
     count = "" if result.new_tokens is None else f" after {plural(result.new_tokens, 'token')}"
-    known = {name: value for name, value in facts.items() if value is not None}
-    return [Difference("truncated", f"{side.upper()} has no end token{count}", where=side, evidence=known)]
+    return [Difference("truncated", f"{side.upper()} has no end token{count}", where=side)]
 
 
 def output_differences(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tolerance) -> list[Difference]:
@@ -144,11 +141,8 @@ def character_error_rate(text: str, reference: str) -> float:
 
     Only the first 100,000 characters of each are measured. May exceed 1 for a text that is too long.
     """
-    return _distance(text, reference) / max(1, len(reference[:TEXT_LIMIT]))
-
-
-def _distance(text: str, reference: str) -> int:
-    return Levenshtein.distance(text[:TEXT_LIMIT], reference[:TEXT_LIMIT])
+    reference = reference[:TEXT_LIMIT]
+    return Levenshtein.distance(text[:TEXT_LIMIT], reference) / max(1, len(reference))
 
 
 def _texts(
@@ -176,9 +170,7 @@ def _texts(
             if some := [each for each in changes if each.kind == kind]:
                 what = named(some) if kind == "text" else plural(len(some), "place")
                 said = place + ", ".join(filter(None, (name, what)))
-                distance = _distance(*texts)
-                edits = round(distance / max(1, len(texts[1])), 4)
-                facts = {"distance": distance, "error_rate": edits, "digits": some[0].has_digit}
+                facts = {"error_rate": round(character_error_rate(*texts), 4), "digits": some[0].has_digit}
                 found.append(replace(_of(kind, said, own, within, **facts), texts=texts))
     found.sort(key=lambda item: not item.evidence["digits"])
     if words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]:

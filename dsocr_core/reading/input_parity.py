@@ -22,8 +22,8 @@ ATTENTION, LIMIT = "attention", "token limit"
 _PIXELS = ("global view SHA-256", "tiles SHA-256")
 KNOWN_INPUT = "input: "
 """Begins the name of a fact of a result's environment that is a line of these, known without its inputs."""
-_SHORT = 24
-"""Characters of a value that is named in a sentence; a longer one is in the table."""
+_SHORT = 48
+"""Characters of values that are named in a sentence; longer ones are in the table."""
 Facts = Mapping[str, str | None]
 
 
@@ -109,12 +109,8 @@ def _around(result: OcrResult) -> Facts:
 
 def inputs_words(lines: Iterable[InputLine]) -> str:
     """Lines in words: "n-gram size (20 and 35), tiles SHA-256"."""
-
-    def named(line: InputLine) -> str:
-        short = all(value and len(value) <= _SHORT for value in (line.a, line.b))
-        return f"{line.name} ({line.a} and {line.b})" if short else line.name
-
-    return ", ".join(map(named, lines))
+    named = ((line.name, f"{line.a} and {line.b}") for line in lines)
+    return ", ".join(f"{name} ({values})" if len(values) <= _SHORT else name for name, values in named)
 
 
 # --- causes ---------------------------------------------------------------------------------------

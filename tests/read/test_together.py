@@ -85,7 +85,6 @@ def test_a_run_has_one_row_of_the_pages_and_says_what_is_missing(
     ("words", "said"),
     [
         ("run {page} --pages-together", "DeepSeek-OCR reads one image a prompt"),
-        ("run {page} --pages-together --preset gundam --checkpoint {model}", "preset 'gundam' cuts pages"),
         ("run {page} --pages-together --checkpoint {model} --backend folder:{folder}",
          "folder reads one page a prompt: leave --pages-together out"),
         ("compare {page} --pages-together 2 --checkpoint {model} --b endpoint:http://x",

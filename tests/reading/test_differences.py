@@ -46,7 +46,7 @@ COLUMNS = "<|ref|>text<|/ref|><|det|>[[1, 1, 99, 20], [1, 30, 99, 50]]<|/det|>\n
          "box 1 is sub_title in A and title in B"),
         # c -> x, and "the" -> "a": three edits more.
         (markup(changed(2, text="the sexond paragraph of a page")), "text", False, ((2,), (2,)),
-         {"distance": 4, "error_rate": round(4 / 32, 4), "digits": False},
+         {"error_rate": round(4 / 32, 4), "digits": False},
          "box 3 (text), sexond -> second; a -> the"),
         (markup(TURNED), "order", True, ((2,), (0,)), {"moved": 1, "matched": 5},
          "1 of 5 boxes"),

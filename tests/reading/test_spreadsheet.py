@@ -26,14 +26,13 @@ def test_a_table_is_guarded_in_its_cells_and_in_its_header() -> None:
         "=evil": ["=1+1", None, "fine"],
         "number": [-1.5, float("nan"), 2.0],
         "whole": pd.array([-1, None, 3], "Int64"),
-        "when": pd.to_datetime(["2026-11-02 09:30", None, "2026-11-03 10:00"]),
         "many": [["=x", 1], [], None],
     }
     frame = pd.DataFrame(columns)
     rows = list(csv.reader(io.StringIO(frame_csv(frame))))
-    assert rows[0] == ["'=evil", "number", "whole", "when", "many"]
-    assert rows[1] == ["'=1+1", "-1.5", "-1", "2026-11-02 09:30:00", '["=x", 1]']
-    assert rows[2] == ["", "", "", "", "[]"]
+    assert rows[0] == ["'=evil", "number", "whole", "many"]
+    assert rows[1] == ["'=1+1", "-1.5", "-1", '["=x", 1]']
+    assert rows[2] == ["", "", "", "[]"]
     assert rows[3][:3] == ["fine", "2.0", "3"]
     twice = pd.DataFrame([["=1", "b"]], columns=["x", "x"])
     assert list(csv.reader(io.StringIO(frame_csv(twice)))) == [["x", "x"], ["'=1", "b"]]
