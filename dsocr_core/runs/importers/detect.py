@@ -13,15 +13,7 @@ import pyarrow as pa
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers import (
-    imported,
-    llm_perf_opt,
-    ncu,
-    nsys,
-    own_run,
-    sweeps,
-    torch_trace,
-)
+from dsocr_core.runs.importers import imported, llm_perf_opt, ncu, nsys, own_run, sweeps, torch_trace
 from dsocr_core.runs.importers.imported import FoundRun, ImportedRun, ImportReport, RunFiles, Skipped
 from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists

@@ -9,14 +9,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple, cast
 
 import pyarrow as pa
 import yaml
@@ -30,7 +31,6 @@ from dsocr_core.runs.schema import rows_to_table
 
 Row = Mapping[str, Any]
 Tables = Mapping[str, Sequence[Row] | pa.Table]
-Parsed = TypeVar("Parsed")
 MIB = 1024 * 1024
 TABLE_LIMIT, _YAML_LIMIT = 96 * MIB, 4 * MIB
 FAULTS = (DsocrError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException)
@@ -110,6 +110,14 @@ def moment_of(text: str) -> str:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
 
 
+def stamp_in(text: str) -> dict[str, str]:
+    """The time of a folder's name YYYYMMDD-HHMMSS as `created`, taken as UTC; nothing where there is none."""
+    for stamp in re.findall(r"(?<!\d)\d{8}-\d{6}(?!\d)", text):
+        with suppress(ValueError):
+            return {"created": datetime.strptime(stamp, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()}
+    return {}
+
+
 def shared_folders(folders: Iterable[tuple[str, ...]]) -> int:
     """Count the folders that all of these paths have in common at their begin."""
     same = [len({*names}) == 1 for names in zip(*folders, strict=False)]
@@ -143,13 +151,13 @@ class RunFiles:
     """All that the folder holds is of its run."""
 
     def take(
-        self, role: str, file: Path, parse: Callable[[str], Parsed], table: str = "", limit: int = TABLE_LIMIT
-    ) -> Parsed | None:
+        self, role: str, file: Path, parse: Callable[[str], Any], table: str = "", limit: int = TABLE_LIMIT
+    ) -> Any:
         """Parse a text, as rows of a table where it is named; None where it is refused, with the reason."""
         try:
             parsed = parse(as_text(content := read_bytes(file, limit)))
             if table:
-                rows_to_table(table, "checked", cast(Sequence[Row], parsed))
+                rows_to_table(table, "checked", parsed)
         except FAULTS as error:
             named = isinstance(error, DsocrError)
             self.skip(file, str(error) if named else f"not what such a file holds ({one_line(error, 200)})")

@@ -14,19 +14,20 @@ Traps of the format, and what is made of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.errors import one_line
 from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.reading.artifacts import INFO, RESULT_IMAGE, RESULT_MMD
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_json, as_yaml, moment_of
-from dsocr_core.runs.importers.llm_perf_pages import SIZES, Page, join, read_gallery, read_predictions
+from dsocr_core.runs.importers import imported
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_json, as_yaml
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.profiles import kernel_rows, stage_of_range, timing_rows
 
@@ -41,8 +42,15 @@ _MARKS = (
 )  # fmt: skip
 """Files that only a run has there."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
+
+_STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
+_SIZES = ("bytes", "width", "height")
+_PICTURE_LIMIT = 64 * imported.MIB
+_TYPES = {"text_raw": str, "error": str, "tokens": int}
+
+Page = dict[str, Any]
+"""One reading of one image as a row of `readings`; its name is `path`, as the run had it, until all are."""
 
 
 def is_run(directory: Path) -> bool:
@@ -79,8 +87,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     environment, config, summary = (found.get(name, {}) for name in ("env.json", "config.yaml", _MARKS[0]))
     command, kernels = found.get("cmd.txt"), found.get(KERNEL_SUMMARY)
     pages = join(found.get("predictions.jsonl", ()), shown, found.get("inputs.yaml", ()))
-    model, tools = _section(config, "model"), ("nsys", "ncu")
-    chosen = [_section(model, "preprocess").get(name) for name in ("base_size", "image_size", "crop_mode")]
+    chosen = [_at(config, "model", "preprocess", name) for name in ("base_size", "image_size", "crop_mode")]
     sizes = {name: [each.base_size, each.image_size, each.crop_mode] for name, each in PRESETS.items()}
     preset = next((name for name, of in sizes.items() if of == chosen), None)
     times = [
@@ -98,18 +105,15 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
         raise InvalidFile("no times, kernels, FLOPs or pages could be read")
     more: dict[str, Any] = {"created": summary["created"]} if summary.get("created") else {}
     notes = ["" if kernels is None else shares_note(kernels)]
-    for stamp in () if more else _STAMP.findall(f"{command or ''} {run.place.name}"):
-        with suppress(ValueError):
-            more["created"] = datetime.strptime(stamp, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
-            notes.insert(0, "The time is the folder's, in a time zone that is not known.")
-            break
+    if not more and (more := imported.stamp_in(f"{command or ''} {run.place.name}")):
+        notes.insert(0, "The time is the folder's, in a time zone that is not known.")
     texts = {name: value for name, value in environment.items() if isinstance(value, str) and value}
-    dtype, device = (
-        each if isinstance(each, str) else None for each in (model.get("dtype"), config.get("device"))
-    )
+    named = _at(config, "model", "dtype"), _at(config, "device")
+    dtype, device = (each if isinstance(each, str) else None for each in named)
     # A profiler's trace lies with it, or its settings asked for one.
-    profiled = any((run.place / tool).is_dir() for tool in tools) or any(
-        _section(_section(config, "pipeline"), tool).get("enable") is True for tool in tools
+    profiled = any(
+        (run.place / tool).is_dir() or _at(config, "pipeline", tool, "enable") is True
+        for tool in ("nsys", "ncu")
     )
     made = run.run(
         "llm-perf-opt", tables, " ".join(filter(None, notes)), command=command, backends=(VENDOR,),
@@ -122,10 +126,11 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     return [replace(made, files=files)]
 
 
-def _section(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A part of the configuration; one that has another form says nothing."""
-    value = data.get(name)
-    return value if isinstance(value, dict) else {}
+def _at(data: Any, *names: str) -> Any:
+    """A value in a configuration; one that has another form says nothing."""
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
 
 
 # --- rows -------------------------------------------------------------------------------------------
@@ -136,8 +141,7 @@ def _inputs(text: str) -> list[Row]:
     data = as_yaml(text)
     lines = data.get("inputs", data.get("images")) or ()
     return [
-        {"page": line["path"], "path": line["path"], **{name: line.get(name) for name in SIZES}}
-        for line in lines
+        {"page": of["path"], "path": of["path"], **{name: of.get(name) for name in _SIZES}} for of in lines
     ]
 
 
@@ -147,10 +151,8 @@ def _flops(text: str) -> list[Row]:
     for stage, of in as_json(text)["stages"].items():
         # Their decode is counted for one new token, ours for a page.
         kinds = _FLOP_KINDS | ({"flops_analytic": "analytic_per_token"} if stage == "decode" else {})
-        found = {kind: of.get(name) for name, kind in kinds.items()}
-        rows += [
-            {"backend": VENDOR, "stage": stage, "flops": n, "kind": kind} for kind, n in found.items() if n
-        ]
+        found = {kind: of[name] for name, kind in kinds.items() if of.get(name)}
+        rows += [{"backend": VENDOR, "stage": stage, "flops": n, "kind": kind} for kind, n in found.items()]
     return rows
 
 
@@ -207,7 +209,7 @@ def read_summary(text: str) -> dict[str, Any]:
     return {
         "stages": {stage: of for stage, of in stages.items() if of["mean"]},  # 0: it did not run
         "reported": {name: value for name, value in reported.items() if value},
-        "created": moment_of(generated[1]) if generated else None,
+        "created": imported.moment_of(generated[1]) if generated else None,
         "device": facts.get("Device") or None,
     }
 
@@ -217,3 +219,112 @@ def _spread(name: str, cells: Sequence[str]) -> dict[str, float | None]:
     if not all(re.fullmatch(r"\d{1,15}(\.\d{1,15})?", cell) for cell in (cells[0], *filter(None, cells[1:]))):
         raise InvalidFile(f"{name[:40]}: '{' '.join(cells)[:40]}' is not a number")
     return {of: float(cell) if cell else None for of, cell in zip(("mean", "std"), cells, strict=False)}
+
+
+# --- pages ------------------------------------------------------------------------------------------
+
+
+def _page(data: Mapping[str, Any], image: str, times: Mapping[str, Any], suffix: str = "") -> Page:
+    if not isinstance(path := data.get(image), str) or not path:
+        raise InvalidFile("names no image")
+    for name, kind in _TYPES.items():
+        if data.get(name) is not None and not isinstance(data[name], kind):
+            raise InvalidFile(f"{name} is {data[name]!r:.40}, not of type {kind.__name__}")
+    found = {stage: times.get(f"{stage}{suffix}") for stage in _STAGES}
+    if any(value < 0 for value in found.values() if value is not None):
+        raise InvalidFile("a time below 0")
+    boxes = [
+        {"number": number, "text": box.get("text"), "label": box.get("label"), "x1": box["x"], "y1": box["y"],
+         "x2": box["x"] + box["w"], "y2": box["y"] + box["h"]}
+        for number, box in enumerate(data.get("boxes") or ())
+    ]  # fmt: skip
+    # Their writer puts 0 where nothing was timed.
+    taken = [{"stage": stage, "milliseconds": value} for stage, value in found.items() if value]
+    return {
+        "page": path, "path": path, "text_raw": data.get("text_raw") or None, "boxes": boxes or None,
+        "new_tokens": data.get("tokens") or None, "error": data.get("error") or None, "times": taken or None,
+    }  # fmt: skip
+
+
+def read_predictions(text: str, left_out: list[str]) -> list[Page]:
+    """The pages of a `predictions.jsonl`; why lines were left out goes to a list. Raises InvalidFile."""
+    pages: list[Page] = []
+    for count, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                pages.append(_page(data := as_json(line), "image", data, "_ms"))
+            except imported.FAULTS as error:
+                left_out.append(f"line {count}: {one_line(error, 200)}")
+    if not pages:
+        raise InvalidFile(f"no page could be read: {left_out.pop(0)}" if left_out else "empty")
+    return pages
+
+
+def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
+    """The pages in the folders of a gallery, their files taken as `viz/<md5>/`."""
+
+    def shown(text: str) -> list[Page]:
+        data = as_json(text)
+        return [_page(data, "source_image", data.get("timings_ms") or {})]
+
+    pages: list[Page] = []
+    for info in sorted(gallery.glob(f"{'[0-9a-f]' * 32}/{INFO}")):
+        folder, place = info.parent, f"viz/{info.parent.name}"
+        if folder.is_symlink() or f"{place}/{INFO}" in run.digests:
+            continue
+        if (found := run.take(f"{place}/{INFO}", info, shown, "readings")) is None:
+            continue
+        pages += found
+        if (mmd := folder / RESULT_MMD).exists():
+            run.take(f"{place}/{RESULT_MMD}", mmd, str)
+        crops = [] if (folder / "images").is_symlink() else sorted(folder.glob("images/[0-9]*.jpg"))
+        for file in (folder / RESULT_IMAGE, *crops) if (folder / RESULT_IMAGE).exists() else crops:
+            try:
+                if not (content := read_bytes(file, _PICTURE_LIMIT)).startswith(b"\xff\xd8\xff"):
+                    raise InvalidFile("not a JPEG picture")
+                run.keep(f"{place}/{file.relative_to(folder).as_posix()}", file, content)
+            except InvalidFile as error:
+                run.skip(file, str(error))
+    return pages
+
+
+def join(predictions: Sequence[Page], shown: Iterable[Page], inputs: Iterable[Row]) -> list[Page]:
+    """Every reading once, named: a page of the gallery is the last prediction of its image with its text.
+
+    A run that cycles over its images reads some of them again, but keeps one folder for each. An input that
+    was not read is a page of which nothing else is known.
+    """
+    pages = list(predictions)
+    places = {(page["path"], page["text_raw"]): place for place, page in enumerate(pages)}
+    for each in shown:
+        if (place := places.get((each["path"], each["text_raw"]))) is None:
+            pages.append(each)
+        else:
+            pages[place] = {name: pages[place][name] or value for name, value in each.items()}
+    sizes = {each["path"]: each for each in inputs}
+    read = {page["path"] for page in pages}
+    pages += [{**each} for each in sizes.values() if each["path"] not in read and any(map(each.get, _SIZES))]
+    pages = [{**sizes.get(page["path"], {}), **page} for page in pages]
+    names = page_names([page["path"] for page in pages])
+    return [page | {"page": name} for page, name in zip(pages, names, strict=True)]
+
+
+def page_names(images: Sequence[str]) -> list[str]:
+    """A name for each image: its path in the folder that all have in common; of its second reading
+    `name (2)`.
+
+    The name pairs the page with the same page of other runs, so it does not hold the folder of a machine.
+    """
+    parts = [_parts(image) for image in images]
+    shared = imported.shared_folders(each[:-1] for each in parts)
+    readings: Counter[str] = Counter()
+    names: list[str] = []
+    for name in ("/".join(each[shared:]) for each in parts):
+        readings[name] += 1
+        names.append(name if readings[name] == 1 else f"{name} ({readings[name]})")
+    return names
+
+
+def _parts(image: str) -> tuple[str, ...]:
+    kind = PureWindowsPath if re.match(r"[A-Za-z]:\\|\\\\", image) else PurePosixPath
+    return tuple(part for part in kind(image).parts if part not in ("/", "..")) or (image,)

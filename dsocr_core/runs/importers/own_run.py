@@ -154,24 +154,24 @@ def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     """A temporary directory with a zip's files, and those that were left out. Raises InvalidFile."""
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
-    with Temporary("import") as name:
+    with Temporary("import") as target:
         try:
             with zipfile.ZipFile(file) as archive:
-                left_out = _unpack(archive, file, Path(name))
+                left_out = [*_unpacked(archive, Path(target))]
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InvalidFile(f"not a zip archive that can be unpacked ({one_line(error, 120)})") from error
-        yield Path(name), left_out
+        yield Path(target), [Skipped(file / name.lstrip("/"), reason) for name, reason in left_out]
 
 
-def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]:
-    """Unpack what is sound; returns the rest."""
-    left_out: list[Skipped] = []
+def _unpacked(archive: zipfile.ZipFile, target: Path) -> Iterator[tuple[str, str]]:
+    """Unpack what is sound; yields the rest by name and reason."""
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(entries) > ENTRY_LIMIT:
         raise InvalidFile(f"{len(entries):,} entries; at most {ENTRY_LIMIT:,} are unpacked")
     left = BYTES_LIMIT
     for entry in entries:
         path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
+        reason = ""
         if path.is_absolute() or ".." in path.parts or not path.parts:
             reason = "its name leads out of the archive"
         elif len(path.parts) > DEPTH_LIMIT:
@@ -186,10 +186,9 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]
                 archive.extract(entry, target)
                 moment = calendar.timegm((*entry.date_time, 0, 0, 0))
                 os.utime(target / path, (moment, moment))
-                continue
             except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
                 with suppress(OSError):
                     (target / path).unlink()
                 reason = f"cannot be unpacked ({error})"
-        left_out.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
-    return left_out
+        if reason:
+            yield paired(entry.filename)[:4096], reason

@@ -7,14 +7,12 @@ FLOPs; moved data is in terabits, sizes in GiB.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, as_json
+from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, as_json, stamp_in
 
 SWEEP_LIMIT, POINT_LIMIT = 32 * MIB, 20_000
 PARTS: Mapping[str, str] = {
@@ -55,11 +53,7 @@ def read_sweep(run: RunFiles) -> list[ImportedRun]:
         raise InvalidFile(run.skipped[0].reason)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(run.digests))}."
     notes += f" Model {models[0][:100]}." if models else ""
-    more: dict[str, Any] = {}
-    with suppress(ValueError):  # a folder's name is the time of its sweep, of no time zone: taken as UTC
-        moment = datetime.strptime(run.place.name, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-        more["created"] = moment.isoformat()
-    return [run.run("sweep", {"sweep_points": rows}, notes, files[0], **more)]
+    return [run.run("sweep", {"sweep_points": rows}, notes, files[0], **stamp_in(run.place.name))]
 
 
 def _points(text: str, part: str, models: list[str]) -> list[Row]:
