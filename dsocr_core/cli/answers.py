@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,13 +15,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import OK, titled_table
+from dsocr_core.base.console import FAILED, OK, titled_table
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount, percent
 from dsocr_core.base.sanitise import json_line, visible
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dsocr_core.read.report import Report
 
 Columns = Mapping[str, tuple[str, str]]
 """By column of figures its heading and unit: "%" is a share of 1, "" a name or a bare number."""
@@ -30,12 +33,11 @@ Shown = RenderableType | Callable[[Console], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command ends with; `document` may write itself. With `always` it is printed in any case."""
+    """What a command ends with; `document` may write itself."""
 
     document: Any | Callable[[TextIO], None]
     shown: Sequence[Shown] = ()
     code: int = OK
-    always: bool = False
 
     def print(self, as_json: bool, console: Console) -> int:
         """Print one form; returns the exit code."""
@@ -44,11 +46,45 @@ class Answer:
                 each(console)
             else:
                 console.print(each, markup=False, highlight=False)
-        if (as_json or self.always) and callable(self.document):
+        if as_json and callable(self.document):
             self.document(sys.stdout)
-        elif as_json or self.always:
+        elif as_json:
             print(json_line(self.document))
         return self.code
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Pages that were read or compared.
+
+    `runs` are ids of the runs that hold them, one a pair of backends; `lines` are printed after what is
+    `shown`, and `recorded` those about the runs. `why` has causes of differences, where they were asked for;
+    `explain` puts them into the rows of pages that were just compared.
+    """
+
+    failed: int
+    document: dict[str, Any] | Callable[..., None]
+    shown: Sequence[Shown]
+    runs: Sequence[str] = ()
+    lines: Sequence[Shown] = ()
+    recorded: Sequence[str] = ()
+    explain: Callable[[Mapping[str, str]], None] | None = None
+    why: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
+        """What a report says; of several pairs of backends each run is named with its pair."""
+        a, *others = report.backends
+        pairs = [f"{a} and {b} are " for b in others] if len(others) > 1 else [""]
+        recorded = [f"{pair}recorded as run {run}" for pair, run in zip(pairs, runs, strict=False) if run]
+        shown, ids = [report.print], [run for run in runs if run]
+        return cls(report.failed, report.write_json, shown, ids, lines, recorded, report.explain)
+
+    def answer(self) -> Answer:
+        """What is shown, then the lines."""
+        document, why = self.document, {} if self.why is None else {"why": self.why}
+        document = partial(document, **why) if callable(document) else document | why
+        return Answer(document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK)
 
 
 def written(file: str | Path, content: str) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from dsocr_core.base.console import cancelled_by_interrupt
 from dsocr_core.base.paths import Temporary
+from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli.answers import Answer, Shown, written
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.machine import MachineWatch
@@ -66,7 +67,7 @@ def bench(
     document = measured.document()
     if save:
         document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
-    return Answer(document, (measured.print,), always=True)
+    return Answer(document, (measured.print, lambda _: print(json_line(document))))
 
 
 def profile(

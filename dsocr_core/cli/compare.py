@@ -12,12 +12,11 @@ from typing import Annotated
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import compare_runs as recorded
-from dsocr_core.cli.answers import Answer
+from dsocr_core.cli.answers import Answer, Compared
 from dsocr_core.cli.compare_runs import CompareError
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.over_cluster import compare_outputs
-from dsocr_core.cli.read import Compared, PageOptions, read
-from dsocr_core.cli.run import of_this_machine
+from dsocr_core.cli.run import PageOptions, of_this_machine, read
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, history_location, settings_against

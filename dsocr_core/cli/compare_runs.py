@@ -19,8 +19,7 @@ from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
-from dsocr_core.cli.answers import written
-from dsocr_core.cli.read import Compared
+from dsocr_core.cli.answers import Compared, written
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from rich.console import RenderableType
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
-from dsocr_core.cli.answers import Answer
-from dsocr_core.cli.read import Compared
+from dsocr_core.cli.answers import Answer, Compared
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, settings_of
@@ -63,6 +62,7 @@ class ClusterOptions:
             raise DsocrError(f"a cluster needs {needs}: pip install -r requirements-cluster.txt")
         cluster, local = str(chosen.cluster), chosen.cluster == LOCAL
         for problem, words in (
+            (chosen.resume, "--resume is for one process: the same --out goes on by itself"),
             (not local and "://" not in cluster, f"--cluster is '{cluster}': give local, or tcp://HOST:8786"),
             (self.workers and not local, "--workers is for --cluster local: a scheduler knows its own"),
             (not chosen.out, "--cluster needs --out: a directory that all workers see, or a URL"),

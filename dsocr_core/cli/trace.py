@@ -11,7 +11,7 @@ from rich.status import Status
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, titled_table
-from dsocr_core.base.formatting import share
+from dsocr_core.base.formatting import plural, share
 from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
@@ -109,7 +109,7 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
         Text(summary.sentence, style="bold"),
         *(f"also: {cause.words}" for cause in summary.causes[1:]),
         f"{summary.differing:,} of {summary.compared:,} outputs differ; A {summary.a}, B {summary.b}, "
-        f"{summary.steps} decode steps",
+        f"{plural(summary.steps, 'decode step')}",
         *(f"only {side} has {shortened(names)}" for side, names in alone if names),
     ]
     if summary.first is None:
@@ -126,9 +126,6 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
             row = [_figure(first.carried), _error(first), share(first.share), ulp]
         table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
     shown.append(table)
-    if summary.routers:
-        layers = f"in {len(summary.routers):,} layers and steps; --json names them"
-        shown.append(f"{sum(each.changed for each in summary.routers):,} tokens have other experts {layers}")
     return shown
 
 

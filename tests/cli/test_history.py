@@ -80,7 +80,9 @@ def test_a_relative_history_lies_in_the_project_as_for_every_command(
 def test_an_import_that_takes_nothing_fails(tmp_path: Path, options: tuple[str, ...], said: Said) -> None:
     (tmp_path / "notes.txt").write_text("not a run")
     to = ("--history", tmp_path / "h", *options)
-    assert "taken are CSV" in said("history", "import", tmp_path / "notes.txt", *to, code=FAILED)
+    assert "looks like nothing that the history" in said(
+        "history", "import", tmp_path / "notes.txt", *to, code=FAILED
+    )
     absent = said("history", "import", tmp_path / "nowhere", *to, code=BAD_USAGE)
     assert "nowhere: no such file or folder" in absent
 
