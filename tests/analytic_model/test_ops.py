@@ -86,12 +86,3 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
 )
 def test_an_operator_costs_what_paper_says(cost: Cost, expected: Cost) -> None:
     assert cost == expected
-
-
-@pytest.mark.parametrize(("first", "steps"), [(1, 1), (5, 1), (5, 2), (5, 3), (700, 499)])
-def test_growing_context_equals_the_loop(first: int, steps: int) -> None:
-    def cost_at(context: int) -> Cost:
-        return ops.attention(3, 5, 1, context, context, BF16, cached=True)
-
-    looped = sum((cost_at(first + step) for step in range(steps)), Cost())
-    assert ops.over_growing_context(cost_at, first, steps) == looped

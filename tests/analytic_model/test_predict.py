@@ -38,29 +38,6 @@ def test_vision_flops_measured_on_a_gpu(
         assert (found[Stage.PROJECTOR], found[Stage.VISION_FUSION]) == (projector, 0)
 
 
-def test_prefill_by_hand(published: ModelConfig) -> None:
-    # 703 tokens; per token 4 attention matrices, then a dense layer or a gate, 6 experts and 2 shared ones.
-    tokens, width = 703, 1280
-    attention = 12 * (4 * width * width * tokens + 2 * tokens * tokens * width)
-    dense = 3 * width * 6848 * tokens
-    mixture = 11 * tokens * (width * 64 + 3 * width * 896 * 6 + 3 * width * 1792)
-    head = width * 129280
-    assert flops(published, GUNDAM)[Stage.PREFILL] == 2 * (attention + dense + mixture + head)
-
-
-@pytest.mark.parametrize("workload", [BASE, GUNDAM], ids=["base", "gundam"])
-def test_operators_hold_every_parameter_once(published: ModelConfig, workload: Workload) -> None:
-    prediction = predict(published, workload)
-    held = {name: stage.cost.parameters for name, stage in prediction.stages.items()}
-    counts = prediction.parameters
-    assert held[Stage.SAM] == counts["sam"]
-    assert held[Stage.CLIP] == counts["clip"]
-    assert held[Stage.PROJECTOR] == counts["projector"]
-    assert held[Stage.PREFILL] == counts["layers"] + counts["norm"] + counts["lm_head"]
-    assert held[Stage.VISION_FUSION] == counts["embed_tokens"] + 2 * 1280
-    assert prediction.with_nested(Stage.PREFILL).cost.parameters == counts["total"]
-
-
 def test_a_decoded_token_reads_its_weights_once(published: ModelConfig) -> None:
     counts = parameters(published)
     idle = 11 * (64 - 6) * 3 * 1280 * 896

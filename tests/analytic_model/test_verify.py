@@ -118,26 +118,16 @@ def test_the_worst_rows_with_a_gap_are_printed(
     assert verified([]) == OK
 
 
-# --- the full table: minutes ----------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_no_gap_on_the_full_table() -> None:
+    assert verified([]) == OK
 
 
-@pytest.mark.parametrize("name", list(CONFIGS))
-@pytest.mark.parametrize(
-    "device",
-    [
-        pytest.param(None, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
-        pytest.param("cuda", marks=[
-            pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
-        ]),
-    ],
-)  # fmt: skip
-def test_no_gap_on_the_full_table_and_on_a_gpu(name: str, device: str | None) -> None:
-    if not CONFIGS[name].is_file():
-        pytest.skip("the config is not beside the repository")
-    config = load_config(CONFIGS[name])
-    presets = ["tiny"] if device else list(PRESETS)
-    work = Verification(presets, quick=bool(device), device=torch.device(device) if device else None)
-    work.core(name, config)
-    work.parameters(name, config, CONFIGS[name])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_no_gap_on_a_gpu() -> None:
+    work = Verification(["tiny"], quick=True, device=torch.device("cuda"))
+    work.core("embedded", EMBEDDED)
     assert over(work.rows) == []
-    assert not device or {"sdpa, cuda, plain", "sdpa, cuda, fused"} <= {row.run for row in work.rows}
+    assert {"sdpa, cuda, plain", "sdpa, cuda, fused"} <= {row.run for row in work.rows}

@@ -3,21 +3,6 @@
 import pytest
 
 from analytic_model.workload import Workload, WorkloadError
-from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.page.tiling import image_token_count, page_grid
-
-PAGES = [
-    (300, 200), (640, 640), (641, 640), (1300, 1300), (1000, 1400), (1754, 1240), (9000, 900), (300, 9000),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("width", "height"), PAGES)
-def test_span_is_the_prompts(preset: str, width: int, height: int) -> None:
-    workload = Workload.from_image(width, height, preset)
-    grid = page_grid(width, height, PRESETS[preset])
-    assert workload.grid == grid
-    assert workload.image_tokens == image_token_count(PRESETS[preset], grid)
 
 
 @pytest.mark.parametrize(

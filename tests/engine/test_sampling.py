@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from dsocr_core.engine.generate import BestTwo, greedy
+from dsocr_core.engine.generate import greedy
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 
@@ -64,26 +64,3 @@ def test_greedy_takes_the_best_allowed_and_leaves_the_logits_alone() -> None:
 
 
 # --- the two best -------------------------------------------------------------------------------
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.sampled_from([-3.0, -1.5, 0.0, 0.25, 7.0, 7.5]), min_size=4, max_size=4),
-            st.sets(st.integers(0, 3), max_size=2),
-        ),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_the_two_best_are_those_of_a_sorted_list(steps: list[tuple[list[float], set[int]]]) -> None:
-    best = BestTwo()
-    chosen = [greedy(torch.tensor(logits), banned, best) for logits, banned in steps]
-    found = best.steps()
-    assert len(found) == len(steps)
-    for token, top, (logits, banned) in zip(chosen, found, steps, strict=True):
-        allowed = sorted((-logit, id) for id, logit in enumerate(logits) if id not in banned)
-        assert top.ids == (allowed[0][1], allowed[1][1]) and top.ids[0] == token
-        assert top.logits == (-allowed[0][0], -allowed[1][0])
-        assert top.margin == allowed[1][0] - allowed[0][0] >= 0

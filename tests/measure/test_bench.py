@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
 import dsocr_core.measure.bench as bench_module
@@ -27,11 +26,9 @@ from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.torch_trace import read_trace
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
-from tests.support.seeded_weights import tiny_config
-from tests.support.tiny_members import tiny_unlimited, written
+from tests.support.seeded_weights import tiny_config, tiny_unlimited_config, written
 
 DEVICE = DeviceFigures("a device", "2", 4e12, 8e14, "bfloat16")
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +121,7 @@ def test_images_of_one_prompt_are_counted_together(small_device: None, tmp_path:
     """By hand: each image 16 x 17 + 1 positions; one page's FLOPs of SAM twice."""
     found = []
     for images in (1, 2):
-        checkpoint = written(tiny_unlimited(), tmp_path)
+        checkpoint = written(tiny_unlimited_config(), tmp_path)
         settings = Settings(
             checkpoint=checkpoint, preset="base", prompt="pages", device="cpu", dtype="float32"
         )
@@ -212,6 +209,3 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert record["environment"]["machine"] == machine
     assert record["tables"]["readings"] == 4
     assert record["tables"]["timings"] == 4 * (len(Stage) - 1)
-
-
-# --- the device -----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import MODELS, family_of, parse_config, preset_named
-from dsocr_core.page.tiling import crop_grid, image_token_count
 
 DECODER = {
     "vocab_size": 129280, "hidden_size": 1280, "num_hidden_layers": 12, "num_attention_heads": 10,
@@ -69,26 +68,6 @@ def test_deepseek_ocr2_costs_what_torch_counts_in_the_published_modules(
     assert (workload.tile_count, workload.image_tokens) == (tiles, 144 * tiles + 257)
     costs = predict(parse_config(OCR2), workload, Policy()).stages
     assert [costs[name].cost.flops for name in ("sam", "encoder", "projector")] == [sam, encoder, projector]
-
-
-@pytest.mark.parametrize(
-    ("model", "preset", "size", "grid", "tokens"),
-    [("deepseek_ocr2", "default", (2500, 2000), (3, 2), 6 * 144 + 257),
-     ("deepseek_ocr2", "default", (1400, 400), (3, 1), 3 * 144 + 257),
-     ("deepseek_ocr2", "default", (1250, 3000), (1, 2), 2 * 144 + 257),
-     ("deepseek_ocr2", "default", (769, 1), (6, 1), 6 * 144 + 257),
-     ("deepseek_ocr2", "default", (768, 768), (1, 1), 257),
-     ("unlimited_ocr", "gundam", (1240, 1754), (2, 3), 903),
-     ("unlimited_ocr", "gundam", (2480, 3508), (4, 6), 2733),
-     ("unlimited_ocr", "gundam", (1920, 1080), (7, 4), 3113),
-     ("unlimited_ocr", "gundam", (3000, 3000), (5, 5), 2823)],
-)  # fmt: skip
-def test_grids_and_tokens(
-    model: str, preset: str, size: tuple[int, int], grid: tuple[int, int], tokens: int
-) -> None:
-    found = preset_named(preset, MODELS[model])
-    assert crop_grid(*size, found.max_tiles, found.tile_size) == grid
-    assert image_token_count(found, grid, MODELS[model].newline) == tokens
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:

@@ -9,7 +9,6 @@ pass.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -28,12 +27,12 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
 from dsocr_core.page.tiling import NO_TILES
 from tests.perf.rows import Rows, say
-from tests.support.prefill_variants import EagerVariant, FastVariant, Page, PagesVariant, Variant
+from tests.support.prefill_variants import EagerVariant, FastVariant, Page, Variant
 
-WARM_UP = 2
+WARM_UP, REPEAT, TEXT_TOKENS = 2, 10, 35
 
 
-def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> None:
+def measure(rows: Rows, model: OcrModel, page: Page) -> None:
     """Time all variants."""
     prefill, towers = FastPrefill(model, Ops(kernels=True)), partial(VisionTowers, model, Ops(kernels=True))
     makers: dict[str, Callable[[], Variant]] = {
@@ -44,10 +43,10 @@ def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> None:
     flops = _flops(EagerVariant(model, page, sdpa_core))
     for name, make in makers.items():
         rows.table(name)
-        _times(rows, make(), flops, repeat)
-    together = PagesVariant(model, page, sdpa_core, towers(), prefill, PAGES_A_PASS)
+        _times(rows, make(), flops)
+    together = FastVariant(model, page, sdpa_core, towers(), prefill, pages=PAGES_A_PASS)
     rows.table(f"fast, {PAGES_A_PASS} pages together")
-    _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()}, repeat)
+    _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()})
 
 
 def _flops(variant: Variant) -> dict[Stage, int]:
@@ -60,13 +59,13 @@ def _flops(variant: Variant) -> dict[Stage, int]:
     return found
 
 
-def _times(rows: Rows, variant: Variant, flops: Mapping[Stage, int], repeat: int) -> None:
+def _times(rows: Rows, variant: Variant, flops: Mapping[Stage, int]) -> None:
     """Time each stage by itself; then all of them in a row, as a page has them."""
     for _ in range(WARM_UP):
         variant.run()
     for stage, run in variant.stages().items():
-        rows.row(stage.value, run, repeat=repeat, flops=flops.get(stage))
-    rows.row("all in a row", variant.run, repeat=repeat, flops=sum(flops.values()))
+        rows.row(stage.value, run, repeat=REPEAT, flops=flops.get(stage))
+    rows.row("all in a row", variant.run, repeat=REPEAT, flops=sum(flops.values()))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -75,25 +74,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
     parser.add_argument("--preset", help="of the model (default: its usual one)")
     parser.add_argument("--grid", type=int, nargs=2, default=(2, 2), help="columns and rows of tiles")
-    parser.add_argument("--text-tokens", type=int, default=35, help="prompt tokens beside the image's")
-    parser.add_argument("--repeat", type=int, default=10, help="measured passes")
     return parser
 
 
 @torch.inference_mode()
 def main() -> None:
-    """Time them; the last line is one JSON document."""
+    """Time them."""
     chosen = build_parser().parse_args()
     rows = Rows(product=True)
     model = random_model(load_config(chosen.config), rows.device, torch.bfloat16)
     preset = preset_named(chosen.preset or model.family.preset, model.family)
     grid = tuple(chosen.grid) if preset.crop_mode else NO_TILES
-    page = Page.random(model.config, preset, grid, chosen.text_tokens, rows.device)
+    page = Page.random(model.config, preset, grid, TEXT_TOKENS, rows.device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
     say(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.autocast("cuda", torch.bfloat16):
-        measure(rows, model, page, chosen.repeat)
-    print(json.dumps(rows.document(preset=preset.name, grid=grid)))
+        measure(rows, model, page)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Rows of a measurement: each timed the same way and printed as it comes, and one JSON document of all."""
+"""Rows of a measurement: each timed the same way and printed as it comes."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -17,23 +15,6 @@ _HEADINGS = (
     f"{'':34} {'ms':>9} {'spread':>8} {'times':>5} {'all, ms':>9} {'GB/s':>7} {'of copy':>8} {'TFLOP/s':>8} "
     f"{'of product':>10}"
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """Median time of one call, and the rates that follow from what it moves and computes."""
-
-    table: str
-    name: str
-    ms: float
-    spread_ms: float
-    """Largest minus least."""
-    n: int
-    count: int = 1
-    """Number of its runs in the whole."""
-    bytes: int | None = None
-    flops: int | None = None
-    note: str = ""
 
 
 class Rows:
@@ -48,16 +29,13 @@ class Rows:
         self.copy_bytes_per_s = copy_bandwidth(self.device)
         self.matmul_flops_per_s = matmul_rate(self.device) if product else None
         torch.cuda.empty_cache()
-        self.name = torch.cuda.get_device_name(self.device)
-        self.rows: list[Row] = []
-        self._table = ""
         rate = self.matmul_flops_per_s
         words = f", products {rate / 1e12:.0f} TFLOP/s" if rate else ""
-        say(f"{self.name}, torch {torch.__version__}, copy {self.copy_bytes_per_s / 1e12:.2f} TB/s{words}")
+        name, copied = torch.cuda.get_device_name(self.device), self.copy_bytes_per_s / 1e12
+        say(f"{name}, torch {torch.__version__}, copy {copied:.2f} TB/s{words}")
 
     def table(self, title: str) -> None:
         """Begin rows of their own."""
-        self._table = title
         say(f"\n{title}\n{_HEADINGS}")
 
     def row(
@@ -79,24 +57,14 @@ class Rows:
             before()
             times.append(milliseconds(run, self.device) / per)
         ms = statistics.median(times)
-        row = Row(self._table, name, ms, max(times) - min(times), repeat, count, bytes, flops, note(ms))
-        self.rows.append(row)
         moved, done, product = (bytes or 0) / ms * 1e3, (flops or 0) / ms * 1e3, self.matmul_flops_per_s
         cells = [
-            f"{name:34} {ms:9.4f} {row.spread_ms:8.4f} {count:5} {ms * count:9.3f}",
+            f"{name:34} {ms:9.4f} {max(times) - min(times):8.4f} {count:5} {ms * count:9.3f}",
             f"{moved / 1e9:7.0f} {moved / self.copy_bytes_per_s:8.1%}" if bytes else " " * 16,
             f"{done / 1e12:8.1f}" if flops else " " * 8,
             f"{done / product:10.1%} " if flops and product else " " * 11,
         ]
-        say(" ".join([*cells, row.note]).rstrip())
-
-    def document(self, **facts: Any) -> dict[str, Any]:
-        """JSON-ready values: the device, the rows, and these facts."""
-        return {
-            "device": self.name, "torch": torch.__version__, "copy_bytes_per_s": self.copy_bytes_per_s,
-            "matmul_flops_per_s": self.matmul_flops_per_s, **facts,
-            "rows": [asdict(row) for row in self.rows],
-        }  # fmt: skip
+        say(" ".join([*cells, note(ms)]).rstrip())
 
 
 say = partial(print, flush=True)

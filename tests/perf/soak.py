@@ -58,11 +58,8 @@ class Watch(Progress):
             host = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
             device = torch.cuda.memory_reserved() if torch.cuda.is_available() else 0
             self.samples.append((self._pages, host, device))
-            rate = self._pages / (time.perf_counter() - self._began)
-            print(
-                f"{self._pages:6} pages, {rate:6.2f} a second, {host / 1e9:.2f} + {device / 1e9:.2f} GB",
-                flush=True,
-            )
+            rate, memory = self._pages / (time.perf_counter() - self._began), (host + device) / 1e9
+            print(f"{self._pages:6} pages, {rate:6.2f} a second, {memory:.2f} GB", flush=True)
 
 
 def is_flat(samples: Sequence[tuple[int, int, int]], pages: int) -> bool:

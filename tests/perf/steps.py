@@ -16,7 +16,6 @@ The sums of the tokens say whether two commits compute the same bits.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -264,10 +263,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 @torch.inference_mode()
 def main() -> None:
-    """Time what is asked for; the last line is one JSON document."""
+    """Time what is asked for."""
     chosen = build_parser().parse_args()
     config, rows = load_config(chosen.config).decoder, Rows()
-    facts: dict[str, object] = {"context": chosen.context, "tokens": chosen.tokens}
     if chosen.command == "one":
         most = max(chosen.tokens, *(step + TIMED for step in chosen.at or ()), 0)
         one, launches = OneStep(config, chosen.context, most, rows.device), launches_for(rows.device)
@@ -279,8 +277,6 @@ def main() -> None:
     else:
         steps = BatchSteps(config, chosen.context, chosen.tokens, chosen.cache, rows.device)
         whole_step(rows, steps, chosen.streams)
-        facts["streams"] = chosen.streams
-    print(json.dumps(rows.document(**facts)))
 
 
 if __name__ == "__main__":

@@ -6,26 +6,11 @@ import torch
 
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
+from tests.support import paths
 
-PUBLISHED = DecoderConfig(
-    vocab_size=129280,
-    hidden_size=1280,
-    layers=3,
-    heads=10,
-    intermediate_size=6848,
-    moe_intermediate_size=896,
-    routed_experts=64,
-    experts_per_token=6,
-    shared_experts=2,
-    first_dense_layers=1,
-    max_positions=8192,
-    bos_token_id=0,
-    eos_token_id=1,
-)
-EMBEDDED = replace(
-    PUBLISHED, vocab_size=1408, hidden_size=320, layers=6, heads=5, intermediate_size=896,
-    moe_intermediate_size=224, routed_experts=8, experts_per_token=2,
-)  # fmt: skip
+PUBLISHED = replace(load_config(paths.PUBLISHED).decoder, layers=3)
+EMBEDDED = load_config(paths.MINI).decoder
 
 
 def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:

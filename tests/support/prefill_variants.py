@@ -50,7 +50,11 @@ class Page:
 
 
 class Variant:
-    """One engine's stages in their order; `outputs` holds the last ones' results, (N, C) and (V,)."""
+    """One engine's stages in their order; `outputs` holds the last ones' results, (N, C) and (V,).
+
+    A subclass has `see`, which runs the vision stage of a number, `fuse`, `prefill`, `tokens_of_views`, and
+    `joined`: what vision's stages made, the views' rows joined, and the outputs.
+    """
 
     def __init__(self, model: OcrModel, page: Page, core: AttentionCore) -> None:
         config, device = model.config.decoder, model.device
@@ -63,37 +67,20 @@ class Variant:
 
     def stages(self) -> dict[Stage, Callable[[], None]]:
         """PREFILL is the language model alone."""
-        names = [*self.model.family.vision]
-        vision = {name: partial(self.see, number) for number, name in enumerate(names)}
+        vision = {name: partial(self.see, number) for number, name in enumerate(self.model.family.vision)}
         return {**vision, Stage.VISION_FUSION: self.fuse, Stage.PREFILL: self.prefill}
 
     def run(self) -> None:
         for stage in self.stages().values():
             stage()
 
-    def see(self, number: int) -> None:
-        """Run the row's vision stage of that number."""
-        raise NotImplementedError
-
-    @property
-    def tokens_of_views(self) -> Sequence[Tensor]:
-        """Vision tokens of each view size, (B, F F, C)."""
-        raise NotImplementedError
-
     @property
     def images(self) -> list[Tokens]:
         tokens = self.tokens_of_views
         return [(tokens[0] if len(tokens) > 1 else None, self.page.grid, tokens[-1])]
 
-    def fuse(self) -> None:
-        raise NotImplementedError
-
-    def prefill(self) -> None:
-        raise NotImplementedError
-
-    def joined(self) -> dict[Stage, Tensor]:
-        """Give what SAM, the tower behind it and all stages after vision made, the views' rows joined."""
-        raise NotImplementedError
+    def with_outputs(self, *rows: Tensor) -> dict[Stage, Tensor]:
+        return {**dict(zip(self.model.family.vision, rows, strict=True)), **self.outputs}
 
 
 class EagerVariant(Variant):
@@ -127,27 +114,22 @@ class EagerVariant(Variant):
         # A class token stands before the features; no vision token is made of it.
         patches = [x[:, x.shape[1] - last.shape[1] :] for x, last in zip(behind, tokens, strict=True)]
         of_vision = ([x.flatten(2).transpose(1, 2) for x in sam], patches, tokens)
-        names = [*self.model.family.vision]
-        rows = [torch.cat([x.flatten(0, 1) for x in each]) for each in of_vision]
-        return {**dict(zip(names, rows, strict=True)), **self.outputs}
+        return self.with_outputs(*(torch.cat([x.flatten(0, 1) for x in each]) for each in of_vision))
 
 
 class FastVariant(Variant):
-    """As `FastEngine` runs them, with whatever towers, graphs and prefill are given."""
+    """As `FastEngine` runs them; several `pages` of a pass are the page, and itself moved aside."""
 
     def __init__(
-        self,
-        model: OcrModel,
-        page: Page,
-        core: AttentionCore,
-        towers: VisionTowers,
-        prefill: FastPrefill,
-        graphs: bool = True,
-    ) -> None:
+        self, model: OcrModel, page: Page, core: AttentionCore, towers: VisionTowers, prefill: FastPrefill,
+        graphs: bool = True, pages: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__(model, page, core)
-        self._vision, self._prefill = FastVision(towers, graphs), prefill
+        self._vision, self._prefill, self._pages = FastVision(towers, graphs), prefill, pages
         recorder = recorder_for(model.device) if graphs else None
         self._prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder)
+        if pages > 1:
+            self.views = [torch.cat([view.roll(8 * n, -1) for n in range(pages)]) for view in self.views]
 
     def see(self, number: int) -> None:
         if not number:
@@ -159,55 +141,25 @@ class FastVariant(Variant):
         return self._pass.tokens
 
     def fuse(self) -> None:
-        self.outputs[Stage.VISION_FUSION] = self._prefill.embed(self.page.prompt, self.images)
+        grid, by_page = self.page.grid, zip(*(x.chunk(self._pages) for x in self._pass.tokens), strict=True)
+        images = [(x[0] if len(x) > 1 else None, grid, x[-1]) for x in by_page]
+        rows = [self._prefill.embed(self.page.prompt, [image]) for image in images]
+        self.outputs[Stage.VISION_FUSION] = rows[0] if self._pages == 1 else torch.cat(rows)
 
     def prefill(self) -> None:
         keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
-        embeddings = self.outputs[Stage.VISION_FUSION]
-        self.outputs[Stage.PREFILL] = self._prompt_pass.forward(
-            embeddings, keys, values, self.rotary, self.core
-        )
+        given = self.outputs[Stage.VISION_FUSION]
+        if self._pages == 1:
+            made = self._prompt_pass.forward(given, keys, values, self.rotary, self.core)
+        else:
+            made = self._prompt_pass.forward_pages(given, self._pages, self.rotary, self.core)
+            for number in range(self._pages):
+                self._prompt_pass.copy_out(keys, values, self.tokens, number)
+        self.outputs[Stage.PREFILL] = made
 
     def joined(self) -> dict[Stage, Tensor]:
-        names = [*self.model.family.vision]
         tokens = torch.cat([x.flatten(0, 1) for x in self._pass.tokens])
-        rows = (self._pass.features, self._pass.patches, tokens)
-        return {**dict(zip(names, rows, strict=True)), **self.outputs}
-
-
-class PagesVariant(FastVariant):
-    """Several pages of one shape in a pass, as a batch prefills them: the page, and itself moved aside."""
-
-    def __init__(
-        self,
-        model: OcrModel,
-        page: Page,
-        core: AttentionCore,
-        towers: VisionTowers,
-        prefill: FastPrefill,
-        pages: int,
-    ) -> None:
-        super().__init__(model, page, core, towers, prefill)
-        self._pages = pages
-        self.views = [torch.cat([view.roll(8 * n, -1) for n in range(pages)]) for view in self.views]
-
-    def fuse(self) -> None:
-        by_page = zip(*(torch.chunk(x, self._pages) for x in self._pass.tokens), strict=True)
-        self.outputs[Stage.VISION_FUSION] = torch.cat(
-            [
-                self._prefill.embed(self.page.prompt, [(x[0] if len(x) > 1 else None, self.page.grid, x[-1])])
-                for x in by_page
-            ]
-        )
-
-    def prefill(self) -> None:
-        keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
-        embeddings = self.outputs[Stage.VISION_FUSION]
-        self.outputs[Stage.PREFILL] = self._prompt_pass.forward_pages(
-            embeddings, self._pages, self.rotary, self.core
-        )
-        for number in range(self._pages):
-            self._prompt_pass.copy_out(keys, values, self.tokens, number)
+        return self.with_outputs(self._pass.features, self._pass.patches, tokens)
 
 
 def median_position_error(variant: Variant, oracle: Variant) -> float:

@@ -34,6 +34,8 @@ MARKUP = (
 )  # fmt: skip
 """Added tokens in the published order."""
 
+WINDOW = 8
+"""New tokens that the tiny Unlimited-OCR remembers."""
 TINY_VOCABULARY = 288
 """3 specials, 256 bytes, the markup tokens, and some ids that no text has."""
 
@@ -94,13 +96,20 @@ def tiny_ocr2_config() -> dict[str, Any]:
     return config
 
 
-def tiny_unlimited_config(window: int = 8) -> dict[str, Any]:
+def tiny_unlimited_config(window: int = WINDOW) -> dict[str, Any]:
     """The same of Unlimited-OCR."""
     config = with_changes(tiny_config(), sliding_window_size=window, max_position_embeddings=32768)
     names = {"AutoConfig": "UnlimitedOCRConfig", "AutoModel": "UnlimitedOCRForCausalLM"}
     config |= {"architectures": [names["AutoModel"]], "model_type": "unlimited-ocr"}
     config["auto_map"] = {auto: f"modeling_unlimitedocr.{name}" for auto, name in names.items()}
     return config
+
+
+def written(config: dict[str, Any], folder: Path) -> str:
+    """The checkpoint of random weights with that config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return f"random:{folder}"
 
 
 def with_changes(config: dict[str, Any], **decoder_fields: Any) -> dict[str, Any]:

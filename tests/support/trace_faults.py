@@ -18,13 +18,9 @@ from PIL import Image
 from torch import Tensor
 
 import dsocr_core.models.blocks.clip as clip
-import dsocr_core.models.blocks.sam as sam
 from dsocr_core.models.blocks.layers import resize_position_grid
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.trace_records import CauseKind
-
-LAST = 5
-"""The embedded checkpoint's last decoder layer; it has six SAM and four CLIP blocks."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,6 @@ def forward(path: str, changed: Callable[..., Tensor]) -> Callable[[OcrModel], A
     return plant
 
 
-# --- one other operation --------------------------------------------------------------------------
-
-
 def rounded_gelu(module: Any, _own: Any, x: Tensor) -> Tensor:
     """CLIP's feed-forward with its GELU rounded at every step."""
     y = module.fc1(x)
@@ -94,9 +87,6 @@ def mask_sees_one_more(_module: Any, own: Any, x: Tensor, cache: Any, rotary: An
     return out
 
 
-# --- another interpolation ------------------------------------------------------------------------
-
-
 def _bilinear(table: Tensor, side: int) -> Tensor:
     if table.shape[0] == side:
         return resize_position_grid(table, side)
@@ -112,9 +102,6 @@ def _bilinear_page(_model: OcrModel) -> AbstractContextManager[None]:
         return resize(picture, size, Image.Resampling.BILINEAR)
 
     return patch.object(Image.Image, "resize", other)
-
-
-# --- another expert -------------------------------------------------------------------------------
 
 
 def expert(layer: int, tie: bool) -> Callable[[OcrModel], AbstractContextManager[None]]:
@@ -155,13 +142,9 @@ DECODER = "decoder.layers"
 FAULTS = (
     # One number of one weight.
     Fault("SAM patch weight", "sam.patch", "weights", weight("sam.patch_embed.proj.weight", 3, 0, 1, 1)),
-    Fault("CLIP position table", "clip.embeddings", "weights",
-          weight("clip.embeddings.position_embedding.weight", 0, 3)),
     Fault("projector weight", "projector", "weights", weight("projector.layers.weight", 11, 12)),
-    Fault("row end", "embeddings", "weights", weight("image_newline", 5)),
     Fault("decoder first q", "decoder.layer0", "weights",
           weight(f"{DECODER}.0.self_attn.q_proj.weight", 1, 2)),
-    Fault("final norm", "norm", "weights", weight("decoder.norm.weight", 20)),
     Fault("head", "logits", "weights", weight("decoder.lm_head.weight", 400, 3)),
     # Mask and positions.
     Fault("SAM windows off by one", "sam.block0", "mask_or_positions", forward(f"{SAM}.0.attn", _sam_mask)),
@@ -169,13 +152,11 @@ FAULTS = (
           forward(f"{DECODER}.0.self_attn", mask_sees_one_more)),
     # Interpolation.
     Fault("page", "pixels", "resize", _bilinear_page),
-    Fault("SAM positions", "sam.embeddings", "resize",
-          lambda _: patch.object(sam, "resize_position_grid", _bilinear)),
     Fault("CLIP positions", "clip.embeddings", "resize",
           lambda _: patch.object(clip, "resize_position_grid", _bilinear)),
     # Experts.
     Fault("first mixture at a tie", "decoder.layer1", "router_tie", expert(1, tie=True)),
-    Fault("last mixture without a tie", "decoder.layer5", "other_operation", expert(LAST, tie=False)),
+    Fault("last mixture without a tie", "decoder.layer5", "other_operation", expert(5, tie=False)),
 )  # fmt: skip
 
 GELUS = (

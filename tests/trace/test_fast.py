@@ -18,9 +18,14 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support.seeded_weights import tiny_config, with_changes
+from tests.support.seeded_weights import (
+    tiny_config,
+    tiny_ocr2_config,
+    tiny_unlimited_config,
+    with_changes,
+    written,
+)
 from tests.support.small_decoder import FEW
-from tests.support.tiny_members import WINDOW, tiny_ocr2, tiny_unlimited, written
 
 STEPS = 2
 
@@ -29,8 +34,8 @@ CLIP = {
     "clip.embeddings", "clip.pre_norm", "clip.block0.act", "clip.block0.out", "clip.block1.fc1",
 }  # fmt: skip
 ENCODER = {
-    "encoder.embeddings", "encoder.block0.q", "encoder.block0.k", "encoder.block1.attn", "encoder.block1.act",
-    "encoder.block1.out", "encoder.block2.v",
+    "encoder.embeddings", "encoder.block0.q", "encoder.block0.k", "encoder.block0.attn", "encoder.block0.act",
+    "encoder.block0.out", "encoder.block1.v",
 }  # fmt: skip
 
 
@@ -38,8 +43,8 @@ ENCODER = {
     ("config", "preset", "size", "steps", "behind_sam"),
     [
         (tiny_config, "gundam", (700, 300), STEPS, CLIP),
-        (tiny_ocr2, "default", (800, 400), STEPS, ENCODER),
-        (tiny_unlimited, "base", (300, 200), WINDOW + 2, CLIP),
+        (tiny_ocr2_config, "default", (800, 400), STEPS, ENCODER),
+        (lambda: tiny_unlimited_config(4), "base", (300, 200), 6, CLIP),
     ],
     ids=["two sizes of views", "an encoder", "a ring"],
 )

@@ -20,7 +20,7 @@ from analytic_model.counted import published_rows, workload_of
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.models.family import FIRST, parse_config
+from dsocr_core.models.family import parse_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.reading.postprocess import clean_text
@@ -418,26 +418,6 @@ def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Pat
             os.close(worker)
     assert ended, "the worker outlived its caller"
     assert list(tmp_path.iterdir()) == [], "temporary files stayed behind"
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_page_on_the_gpu_has_times_of_events_and_the_same_ids_again(checkpoint: Path, page: Path) -> None:
-    """Its code calls `.cuda()`, as the published does."""
-    code = checkpoint / "to_gpu.py"
-    code.write_text("def to_gpu(x):\n    return x.cuda()\n")
-    backend = VendorBackend(checkpoint, device="cuda", trusted_directories=(checkpoint,))
-    try:
-        first, second = (backend.recognize(request(page, tokens=32, preset="gundam")) for _ in range(2))
-    finally:
-        backend.close()
-        code.unlink()
-    assert first.environment["device"].startswith("cuda") and first.token_ids == second.token_ids
-    inputs = second.required_inputs
-    assert (inputs.dtype, inputs.rotary_dtype) == ("bfloat16", "bfloat16")
-    times = {timing.stage: timing.milliseconds for timing in second.timings}
-    inside = sum(times[stage] for stage in FIRST.computed[:-2] if stage in times)
-    assert 0 < inside <= times[Stage.PREFILL] and times[Stage.DECODE] > 0
 
 
 def _alias(checkpoint: Path) -> Path:

@@ -12,15 +12,12 @@ from PIL import Image, ImageChops
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.stages import Stage
-from dsocr_core.page.preprocess import prepare, tensor_sha256
 from dsocr_core.reading.markup import page_boxes, parse
 from dsocr_core.reading.postprocess import crops, result_mmd
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorFailed
-from dsocr_core.vendor.observe import bf16_sha256
 from tests.support.remote_code import remote_module
 from tests.support.seeded_weights import byte_tokenizer, tiny_config, write_seeded_checkpoint
 
@@ -69,22 +66,6 @@ def test_tiles_that_sum_to_zero_are_no_tiles_to_the_published_code_which_then_fa
     assert ours.recognize(request).inputs.grid == (2, 1)
     with pytest.raises(VendorFailed, match=r"halves\.png"):
         vendor.recognize(request)
-
-
-@pytest.mark.parametrize(
-    ("size", "preset"),
-    [((1, 2048), "base"), ((2048, 1), "base"), ((1, 5000), "gundam"), ((3, 9000), "large")],
-)
-def test_a_page_too_narrow_for_the_global_view_is_read_alike(size: tuple[int, int], preset: str) -> None:
-    chosen, page = PRESETS[preset], Image.new("RGB", size, (200, 10, 10))
-    theirs = remote_module("image_inputs").prepare_inputs(
-        byte_tokenizer(), "<image>\nx", page, chosen.base_size, chosen.image_size, chosen.crop_mode
-    )
-    ours = prepare(page, chosen)
-    assert (ours.global_view == 127).all()
-    assert tensor_sha256(ours.global_view[None]) == bf16_sha256(theirs.images_ori)
-    if len(ours.tiles):
-        assert tensor_sha256(ours.tiles) == bf16_sha256(theirs.images_crop)
 
 
 def test_reversed_corners_are_put_in_order_here_and_not_drawn_by_the_published_code(tmp_path: Path) -> None:

@@ -72,15 +72,12 @@ def test_what_would_be_no_message_is_not_written() -> None:
 
 SENSELESS = {
     "a finish reason": {"finish_reason": "stop"},
-    "no finish reason": {"finish_reason": None},
-    "no tokens": {"token_ids": None},
     "tokens that are no numbers": {"token_ids": ["a"]},
     "no inputs": {"inputs": None},
     "an input of another type": {"inputs": {"dtype": 1}},
     "an unknown input": {"inputs": {"more": 1}},
     "an unknown stage": {"timings": [{"stage": "x", "milliseconds": 1.0, "calls": 1}]},
     "a best token that was not chosen": {"top_two": [{"ids": [5, 1], "logits": [2.0, 1.0]}]},
-    "half a step": {"top_two": [{"ids": [1], "logits": [2.0, 1.0]}]},
     "no size": {"image_size": []},
     "another number of sizes": {"more_sizes": [[1, 1]]},
     "an environment that is a list": {"environment": []},

@@ -11,7 +11,6 @@ from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
-from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
@@ -101,22 +100,3 @@ def test_stops_at_the_end_token(model: OcrModel) -> None:
         ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
         assert fast_tokens(ending, model, 9, 3) == (wanted, "eos")
         assert eager_tokens(model, 9, 3, eos) == (wanted, "eos")
-
-
-@torch.inference_mode()
-def test_a_finished_sequence_stays_as_it_is(model: OcrModel) -> None:
-    decoder = model.config.decoder
-    step = DecodeStep(pack(model.decoder), decoder, 32, torch.float32, NO_TOKEN, FEW)
-    step.cache.keys.fill_(0.5)
-    step.cache.values.fill_(0.5)
-    step.begin((5, 6, 7), limit=2, ngram=2)
-    step.run()
-    assert step.state.tolist()[: DONE + 1] == [2, 3, 1]
-    held = [t.clone() for t in (step.tokens, step.state, step.cache.keys, step.cache.values)]
-    for _ in range(3):
-        step.run()
-    for before, after in zip(
-        held, (step.tokens, step.state, step.cache.keys, step.cache.values), strict=True
-    ):
-        assert torch.equal(before, after)
-    assert int(step.state[POSITION]) == 2

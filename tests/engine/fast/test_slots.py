@@ -113,25 +113,6 @@ def test_the_kernels_decode_what_the_eager_engine_does(model: OcrModel, window: 
 
 
 @torch.inference_mode()
-def test_a_finished_slot_stays_as_it_is_while_others_go_on(model: OcrModel) -> None:
-    decoder = Slots(step_of(model, 2), 1)
-    for page in (Page(0, (3, 4), 3, 2), Page(1, (5, 6, 7), 30, 2)):
-        slot, cache = decoder.take()
-        decoder.begin(slot, page.key, page.ids, page.limit, page.ngram_size, prefill(model, page.ids, cache))
-    step = decoder.step
-    for _ in range(2):
-        step.run()
-    assert step.states[:, DONE].tolist() == [1, 0]
-    before = [half[:, 0].clone() for half in (step.keys, step.values)] + [step.tokens[0].clone()]
-    other = step.tokens[1].clone()
-    for _ in range(4):
-        step.run()
-    for one, two in zip(before, [step.keys[:, 0], step.values[:, 0], step.tokens[0]], strict=True):
-        assert torch.equal(one.nan_to_num(), two.nan_to_num())
-    assert not torch.equal(other, step.tokens[1])
-
-
-@torch.inference_mode()
 def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
     step = step_of(model, 1)
     for wrong, words in (

@@ -32,13 +32,18 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.page.prompt import PromptIds
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import SAMPLES
-from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.seeded_weights import (
+    tiny_config,
+    tiny_ocr2_config,
+    tiny_unlimited_config,
+    with_changes,
+    write_seeded_checkpoint,
+    written,
+)
 from tests.support.small_decoder import DEVICE, FEW
-from tests.support.tiny_members import tiny_ocr2, tiny_unlimited, written
 
 CPU = torch.device("cpu")
 KERNELS = pytest.mark.parametrize("kernels", [False, True], ids=["references", "kernels"])
@@ -84,21 +89,6 @@ def test_each_stage_of_vision(kernels: bool) -> None:
 
 
 # --- the prompt -----------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-def test_vision_goes_where_the_prompt_says(model: OcrModel) -> None:
-    """A grid of one column and two rows of one token each, and a global view of one: 4 + 2 + 1 tokens."""
-    prompt = PromptIds(tuple(range(7, 21)), ((2, 5), (9, 2)))
-    tiles, whole = noise((2, 1, 64), (1, 1, 64))
-    mask = torch.zeros(1, 14, dtype=torch.bool, device=DEVICE)
-    mask[0, 2:7] = mask[0, 9:11] = True
-    ids = torch.tensor([prompt.ids], device=DEVICE)
-    expected = model.fuse(ids, mask, [(tiles, (1, 2), whole)])[0]
-    prefill = FastPrefill(model)
-    assert torch.equal(prefill.embed(prompt, [(tiles, (1, 2), whole)]), expected)
-    with pytest.raises(ValueError, match="7 vision tokens for 8 image positions"):
-        prefill.embed(replace(prompt, mask=((2, 5), (9, 3))), [(tiles, (1, 2), whole)])
 
 
 @torch.inference_mode()
@@ -219,8 +209,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize(
     ("config", "preset", "count"),
     [
-        (tiny_config, "gundam", 1), (tiny_ocr2, "default", 1), (tiny_ocr2, "768", 1),
-        (tiny_unlimited, "gundam", 1), (tiny_unlimited, "base", 2),
+        (tiny_config, "gundam", 1), (tiny_ocr2_config, "default", 1), (tiny_ocr2_config, "768", 1),
+        (tiny_unlimited_config, "gundam", 1), (tiny_unlimited_config, "base", 2),
     ],
     ids=["tiles", "OCR-2, tiles", "OCR-2, a view of 768", "tiles in rows", "two pages in a prompt"],
 )  # fmt: skip

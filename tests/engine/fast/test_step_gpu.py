@@ -15,9 +15,8 @@ from dsocr_core.engine.fast.decode import StepGraph
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
-from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
+from tests.support.decoder_sizes import EMBEDDED, PUBLISHED, random_decoder
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,27 +30,11 @@ Weights = tuple[DecoderConfig, DecoderWeights]
 
 
 @pytest.fixture(scope="module", params=[PUBLISHED, EMBEDDED], ids=["published", "embedded"])
-def decoder(request: pytest.FixtureRequest) -> tuple[DecoderConfig, Decoder]:
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        decoder = Decoder(request.param).requires_grad_(False)
-    for parameter in decoder.parameters():
-        scale = 1.0 if parameter.ndim == 1 else parameter.shape[-1] ** -0.5
-        parameter.normal_(0.0, scale)
-    return request.param, decoder.to(torch.bfloat16)
+def weights(request: pytest.FixtureRequest) -> Weights:
+    return request.param, pack(random_decoder(request.param, torch.device("cuda")))
 
 
-@pytest.fixture(scope="module")
-def weights(decoder: tuple[DecoderConfig, Decoder]) -> Weights:
-    config, rounded = decoder
-    return config, pack(rounded)
-
-
-def new_step(
-    weights: Weights,
-    dependent: bool = True,
-    launches: StepLaunches | None = None,
-) -> DecodeStep:
+def new_step(weights: Weights, dependent: bool = True, launches: StepLaunches | None = None) -> DecodeStep:
     config, packed = weights
     hopper = torch.cuda.get_device_capability() >= (9, 0)
     launches = (launches or StepLaunches()).with_dependent(dependent and hopper)
@@ -100,9 +83,7 @@ def test_every_way_to_launch_gives_the_same_tokens(weights: Weights, launches: S
 
 
 @torch.inference_mode()
-def test_what_overlaps_and_blocks_in_turn_change_no_bit(
-    weights: Weights,
-) -> None:
+def test_what_overlaps_and_blocks_in_turn_change_no_bit(weights: Weights) -> None:
     """At the same warps: a row's sum does not know which program makes it, or when."""
     expected = decoded(new_step(weights), graph=True)
     at_once = replace(StepLaunches(), gate_up=Launch(4))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.models.hypotheses import hypotheses_of
-from dsocr_core.reading.records import NgramPolicy, OcrRequest, OcrResult
+from dsocr_core.reading.records import NgramPolicy, OcrRequest
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Page
 from dsocr_core.trace.why.match import Other
@@ -140,14 +140,6 @@ def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
     why = {each.hypothesis.name: each.why for each in found.exclusions}
     assert why["ngram-30-90"].startswith("it forbids nothing else in the first ")
     assert len(found.trials) == 2 and found.cause is not None and found.cause.names == ("roles",)
-
-
-TEXT = "<|ref|>text<|/ref|>a line of the page"
-
-
-def result(page: str, backend: str = "fast") -> OcrResult:
-    request = OcrRequest(Path(page), "gundam", "<image>\nFree OCR.", source=page)
-    return OcrResult(backend, request, (8, 8), TEXT, (1, 2), (), "eos", INPUTS, ())
 
 
 def test_facts_are_equal_different_or_not_known() -> None:
