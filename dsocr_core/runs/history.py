@@ -32,7 +32,7 @@ from dsocr_core.runs.queries.query import REQUIRED, literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows, stored
-from dsocr_core.runs.statements import Limits, OverLimit, select_only
+from dsocr_core.runs.statements import Limits, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 
 T = TypeVar("T")
@@ -240,7 +240,7 @@ class History:
     def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
 
-        Raises HistoryError, also for a statement that takes more than the limits.
+        Raises HistoryError, OverLimit.
         """
         if reason := select_only(statement):
             raise HistoryError(reason)
@@ -250,10 +250,7 @@ class History:
                 lambda connection: self._connect(statement, connection), statement, limits, self._uses
             )
 
-        try:
-            return self._ask(ask, _OF_A_FILE, "SQL")
-        except OverLimit as error:
-            raise HistoryError(f"SQL: {error}") from error
+        return self._ask(ask, _OF_A_FILE, "SQL")
 
     def _connect(self, statement: str, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the tables that a statement may name."""

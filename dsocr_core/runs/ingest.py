@@ -71,7 +71,7 @@ CREATE TABLE page_totals (
 );
 CREATE TABLE parity_totals (
     run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
-    not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
+    not_comparable BIGINT
 );
 CREATE TABLE runs AS {LISTED};
 """
@@ -116,8 +116,7 @@ INSERT INTO page_totals
 INSERT INTO parity_totals
     SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
            count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
-           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable'),
-           avg(character_error_rate), max(max_coordinate_difference_percent)
+           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable')
     FROM {_rows("parity")} GROUP BY run_id
 """,
 }

@@ -59,10 +59,10 @@ def answer(
             try:
                 return thread.submit(ask).result(limits.seconds)
             except TimeoutError:
-                late = f"no answer in {limits.seconds:g} s, the time limit of a statement"
+                late = f"SQL: no answer in {limits.seconds:g} s, the time limit of a statement"
                 raise OverLimit(late) from None
             except (duckdb.OutOfMemoryException, MemoryError):
-                limit = f"it takes more than {limits.mebibytes:,} MiB, the memory limit"
+                limit = f"SQL: it takes more than {limits.mebibytes:,} MiB, the memory limit"
                 raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
             finally:
                 asked.end()

@@ -13,7 +13,7 @@ import pytest
 
 from dsocr_core.runs.history import READABLE, History, HistoryError
 from dsocr_core.runs.schema import TABLES as OF_A_RUN
-from dsocr_core.runs.statements import Limits
+from dsocr_core.runs.statements import Limits, OverLimit
 from tests.support.made_up_runs import timing, write_run
 
 TABLES = ("runs", "stage_timings", "images")
@@ -100,7 +100,7 @@ def test_every_table_that_can_be_read_is_listed_with_its_columns(history: Histor
     ["SELECT * FROM range(10000000000)", "SELECT string_agg(range::VARCHAR) FROM range(1000000000)"],
 )
 def test_a_statement_has_a_limit_of_memory(history: History, statement: str) -> None:
-    with pytest.raises(HistoryError, match="more than 32 MiB, the memory limit") as refused:
+    with pytest.raises(OverLimit, match="more than 32 MiB, the memory limit") as refused:
         history.sql(statement, Limits(mebibytes=32))
     assert "\n" not in str(refused.value)
     assert len(history.sql("SELECT 1", Limits(mebibytes=32))) == 1  # the next one is answered
@@ -110,7 +110,7 @@ _ENDLESS = "SELECT sum(hash(range)) FROM range(1000000000000)"
 
 
 def test_a_statement_has_a_limit_of_time(history: History) -> None:
-    with pytest.raises(HistoryError, match=r"no answer in 0\.1 s, the time limit"):
+    with pytest.raises(OverLimit, match=r"no answer in 0\.1 s, the time limit"):
         history.sql(_ENDLESS, Limits(seconds=0.1))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("history sql")]
 
