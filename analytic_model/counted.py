@@ -147,7 +147,7 @@ def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = 
     checksums, so the counts are an annotation, of which the last one counts.
     """
     record = history.record(run_id)
-    shapes = own_shapes(history.readings(run_id, columns=COLUMNS).to_pylist())
+    shapes = own_shapes(history.rows(run_id, "readings", columns=COLUMNS).to_pylist())
     if not shapes:
         raise DsocrError(f"run {run_id}: none of its pages was read by eager, fast or vendor")
     if (model := record.config or config) is None:

@@ -78,7 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             left_out = import_paths(history, zips).skipped
             for run_id in history.run_ids():
                 history.tag(run_id, EXAMPLE)
-                if len(history.readings(run_id, columns=["page"])) and history.record(run_id).settings:
+                if (
+                    len(history.rows(run_id, "readings", columns=["page"]))
+                    and history.record(run_id).settings
+                ):
                     checkpoint = str(history.record(run_id).settings.get("checkpoint"))
                     known = PUBLISHED if "published" in checkpoint else EMBEDDED_CHECKPOINT
                     count_run(history, run_id, read_config(known)[0])

@@ -31,7 +31,7 @@ from dsocr_core.runs.queries import QUERIES, VIEWS, named, with_tables
 from dsocr_core.runs.queries.query import REQUIRED, literal
 from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, read_rows, stored
+from dsocr_core.runs.schema import TABLES, stored
 from dsocr_core.runs.statements import Limits, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 
@@ -311,28 +311,23 @@ class History:
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:
         """All rows of a run, by table."""
+        return {name: self.rows(run_id, name) for name in self._entry(run_id).tables}
 
-        def read() -> dict[str, pa.Table]:
-            run, directory = self._entry(run_id), self.directory(run_id)
-            return {
-                name: read_rows(directory / f"{name}.parquet", schema)
-                for name, schema in TABLES.items()
-                if name in run.tables
-            }
-
-        return self._ask(read)
-
-    def readings(
-        self, run_id: str, pages: Sequence[str] | None = None, columns: Sequence[str] | None = None
+    def rows(
+        self,
+        run_id: str,
+        table: str,
+        pages: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The rows of a run's readings, or of those pages and columns, as Arrow: exact numbers and lists."""
-        schema, columns = TABLES["readings"], columns and [*columns]
+        """Rows of a run's table, or those of some pages and columns, as Arrow: exact numbers and lists."""
+        schema, columns = TABLES[table], columns and [*columns]
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
 
         def read() -> pa.Table:
-            if "readings" not in self._entry(run_id).tables:
+            if table not in self._entry(run_id).tables:
                 return schema.empty_table().select(columns or schema.names)
-            file = self.directory(run_id) / "readings.parquet"
+            file = self.directory(run_id) / f"{table}.parquet"
             return pq.read_table(file, schema=schema, filters=only, columns=columns)
 
         return self._ask(read)

@@ -330,7 +330,7 @@ def readings(
     """
     without = {"boxes", *({} if with_steps else _STEPS)}  # boxes are in the text
     columns = [name for name in SCHEMA.names if name not in without]
-    rows = history.readings(run_id, pages, columns).to_pylist()
+    rows = history.rows(run_id, "readings", pages, columns).to_pylist()
     if isinstance(with_steps, Mapping):
         for row in rows:
             last = with_steps[row["page"]] + 1

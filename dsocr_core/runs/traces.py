@@ -38,7 +38,7 @@ def summary_of(history: History, trace: RecordedTrace) -> TraceSummary:
     """The whole summary. Raises HistoryError when the run does not hold it."""
     names = ("page", "a", "b", "steps", "sentence")
     try:
-        table = history.tables(trace.record.id)["trace_tensors"]
+        table = history.rows(trace.record.id, "trace_tensors")
         rows = table.select([item.name for item in fields(TensorDifference)]).to_pylist()
         first = next((row for row in rows if row["differing_share"] > 0), None)
         details = parse_json(trace.row["details"], any_number=True)

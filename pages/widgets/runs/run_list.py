@@ -151,8 +151,7 @@ def _open(history: History, run_ids: list[str]) -> None:
 
 def _compare(history: History, run_id: str) -> None:
     """A run's first page on Compare under the run's settings: the sample of that name, else its file."""
-    images = history.tables(run_id).get("readings")
-    rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
+    rows = history.rows(run_id, "readings", columns=["path", "page", "preset"]).slice(0, 1).to_pylist()
     if not rows:
         show_error(f"run {run_id} has no page on record")
         return
