@@ -78,17 +78,6 @@ class Agreement:
         return self.error <= self.eager_error * ERROR_ALLOWANCE or self.error < 1e-5
 
 
-@dataclass(frozen=True)
-class Distance:
-    """Two ways running freely: pages with equal tokens, and mean edits a token and a character."""
-
-    name: str
-    pages: int
-    equal: int
-    tokens: float
-    text: float
-
-
 def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int) -> dict[str, Any]:
     """Compare on these pages, `tokens` new ones each; returns the document. Raises DsocrError."""
     settings = replace(settings, infer=replace(settings.infer, max_new_tokens=tokens), engine="eager")
@@ -118,7 +107,7 @@ def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int)
     return {
         "device": str(backend.device), "dtype": str(backend.dtype), "tokens": tokens, "pages": len(images),
         "agreements": [asdict(each) for each in agreements],
-        "distances": [asdict(each) for each in distances],
+        "distances": distances,
         "repeats": repeats, "passes": held,
     }  # fmt: skip
 
@@ -174,11 +163,13 @@ def agreement(name: str, pages: Sequence[tuple[Tensor, ...]]) -> Agreement:
     return Agreement(name, len(missed), int(missed.sum()), tuple(largest[:LISTED]), *means)
 
 
-def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> Distance:
+def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> dict[str, Any]:
+    """Two ways running freely: pages with equal tokens, and mean edits a token and a character."""
     pairs, count = list(zip(results, baseline, strict=True)), len(baseline)
-    edits = [Levenshtein.normalized_distance(a.required_tokens, b.required_tokens) for a, b in pairs]
-    text = [character_error_rate(a.text_raw, b.text_raw) for a, b in pairs]
-    return Distance(name, count, _equal(results, baseline), sum(edits) / count, sum(text) / count)
+    edits = sum(Levenshtein.normalized_distance(a.required_tokens, b.required_tokens) for a, b in pairs)
+    text = sum(character_error_rate(a.text_raw, b.text_raw) for a, b in pairs)
+    equal = _equal(results, baseline)
+    return {"name": name, "pages": count, "equal": equal, "tokens": edits / count, "text": text / count}
 
 
 def _equal(first: Sequence[OcrResult], second: Sequence[OcrResult]) -> int:

@@ -118,8 +118,6 @@ def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
     for wrong, words in (
         (lambda: step.begin(0, (1, 2, 3), 62, 0), r"3 \+ 62 tokens do not fit a slot of 64"),
         (lambda: step.begin(0, (), 4, 0), "nothing to decode"),
-        (lambda: Slots(step, 0), "group of 0"),
-        (lambda: step_of(model, 0), "0 slots"),
     ):
         with pytest.raises(ValueError, match=words):
             wrong()
