@@ -26,7 +26,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import load_config, preset_named
+from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.resolution import TILE_SIZE
 from dsocr_core.models.weights import INDEX_NAME, published_parameters
@@ -197,7 +197,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
         yield "bytes in bf16", parameters(config)["total"] * BF16_BYTES, size
 
 
-def verify(configs: Sequence[Path], presets: Sequence[str], quick: bool, device: str) -> Verification:
+def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
     """Every comparison asked for: of those configs, else of CONFIGS. Raises DsocrError."""
     known = {name: file for name, file in CONFIGS.items() if file.is_file()}
     files = {_label(file): file for file in configs} or known
@@ -205,7 +205,7 @@ def verify(configs: Sequence[Path], presets: Sequence[str], quick: bool, device:
         also = torch.device(device) if device else None
     except RuntimeError:
         raise DsocrError(f"--device {device}: not a device; try cuda or cpu") from None
-    work = Verification([preset_named(preset).name for preset in presets], quick, also)
+    work = Verification(list(PRESETS), quick, also)
     # Everything that can be refused is so before anything runs.
     sizes = {name: load_config(file) for name, file in files.items()}
     for name, config in sizes.items():

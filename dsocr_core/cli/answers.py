@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, titled_table
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount, percent
 from dsocr_core.base.sanitise import json_line, visible
 
@@ -73,12 +72,10 @@ class Compared:
 
     @classmethod
     def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
-        """What a report says; of several pairs of backends each run is named with its pair."""
-        a, *others = report.backends
-        pairs = [f"{a} and {b} are " for b in others] if len(others) > 1 else [""]
-        recorded = [f"{pair}recorded as run {run}" for pair, run in zip(pairs, runs, strict=False) if run]
-        shown, ids = [report.print], [run for run in runs if run]
-        return cls(report.failed, report.write_json, shown, ids, lines, recorded, report.explain)
+        """What a report says."""
+        ids = [run for run in runs if run]
+        recorded = [f"recorded as run {run}" for run in ids]
+        return cls(report.failed, report.write_json, [report.print], ids, lines, recorded, report.explain)
 
     def answer(self) -> Answer:
         """What is shown, then the lines."""
@@ -88,11 +85,8 @@ class Compared:
 
 
 def written(file: str | Path, content: str) -> str:
-    """Write a report; returns the line that says so. Raises DsocrError."""
-    try:
-        Path(file).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise DsocrError(f"{file}: cannot be written ({error.strerror})") from error
+    """Write a report; returns the line that says so. Raises OSError, whose file and cause are one line."""
+    Path(file).write_text(content, encoding="utf-8")
     return f"written to {file}"
 
 

@@ -22,7 +22,6 @@ from dsocr_core.models.family import load_config
 from dsocr_core.settings import Settings, history_location
 
 State = Literal["ok", "missing", "optional"]
-_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _INSTALL = "pip install -r requirements.txt"
 _GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
 _REMOTE = f"the published remote code imports it: {_GPU}"
@@ -60,8 +59,7 @@ def doctor(*, checkpoint: str = Settings.checkpoint, history: str = HISTORY) -> 
     for column in ("", "State", "Found", "What to do"):
         table.add_column(column, overflow="fold", no_wrap=column in ("", "State"))
     for finding in findings:
-        state = Text(finding.state, style=_COLOURS[finding.state])
-        table.add_row(finding.subject, state, Text(finding.detail), Text(finding.advice))
+        table.add_row(*(Text(words) for words in asdict(finding).values()))
     document = {"findings": [asdict(finding) for finding in findings], "ok": not failed}
     return Answer(document, (table,), FAILED if failed else OK)
 

@@ -19,22 +19,18 @@ from dsocr_core.cli.answers import Answer, Columns, figures_table, records
 from dsocr_core.cli.history import HistoryOptions
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, read_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
 Target = Literal["ttft", "tpot"]
-SHOWN = 10
-"""Rows with a gap that are printed, the worst first; --json has them all."""
 _COSTS: Columns = {
     "flops": ("FLOPs", ""), "other_flops": ("Other", ""), "bytes_read": ("Read", "B"),
     "bytes_written": ("Written", "B"), "weight_bytes": ("Weights", "B"), "kv_bytes": ("KV", "B"),
     "parameters": ("Params", ""), "bound_s": ("Bound", "s"), "bound_by": ("By", ""),
 }  # fmt: skip
 _COSTS_NOTES = (
-    "FLOPs are those of products and convolutions (a multiply-add is 2); read and written sum over",
-    "operators; the bound is the larger of FLOPs at peak and of the bytes that have to move.",
-    "One token: the first after prefill. Not counted:",
+    "FLOPs: of products and convolutions, a multiply-add is 2. Read, written: sums of operators. Bound: the",
+    "larger of FLOPs at peak and bytes that have to move. One token: the first after prefill. Not counted:",
 )
 _STAGES: Columns = {
     "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
@@ -223,7 +219,6 @@ def print_sweep(
 def verify(
     *,
     config: tuple[Path, ...] = (),
-    preset: tuple[str, ...] = tuple(PRESETS),
     quick: bool = False,
     device: str = "",
 ) -> Answer:
@@ -231,16 +226,15 @@ def verify(
 
     Args:
         config: config.json files (default: embedded, published)
-        preset: presets (default: all)
         quick: compare a small table
         device: also run every config for real there, such as cuda
     """
     from analytic_model.verify import verify as compared
 
-    work = compared(config, preset, quick, device)
+    work = compared(config, quick, device)
     off = sorted((row for row in work.rows if row.gap), key=lambda row: -row.gap)
     lines = [f"{len(work.rows):,} comparisons, {len(off):,} with a gap"]
-    for row in off[:SHOWN]:
+    for row in off[:10]:  # --json has them all
         where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
         lines.append(f"  {where}: {row.analytic:,} against {row.measured:,} measured")
     rows = [{**asdict(row), "gap": row.gap} for row in work.rows]

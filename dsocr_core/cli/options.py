@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from docstring_parser import Docstring, DocstringStyle, parse
+from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -143,16 +143,15 @@ class _Parameter(NamedTuple):
     positional: bool
     help: str
 
-    @property
-    def dest(self) -> str:
-        return self.name.rstrip("_")
-
 
 def _parameters(of: Any) -> Iterator[_Parameter]:
     """Parameters of a function or fields of a dataclass, without `_TYPED`."""
     words = dict(_HELP)
     for each in reversed(of.__mro__ if inspect.isclass(of) else (of,)):
-        words |= {line.arg_name: line.description or "" for line in _docstring(each).params}
+        words |= {
+            line.arg_name: line.description or ""
+            for line in parse(each.__doc__ or "", DocstringStyle.GOOGLE).params
+        }
     hints = get_type_hints(of, include_extras=True)
     for name, each in inspect.signature(of).parameters.items():
         if name == _TYPED:
@@ -165,13 +164,9 @@ def _parameters(of: Any) -> Iterator[_Parameter]:
         yield _Parameter(name, item, several, tuple(marks), each.default, positional, help_)
 
 
-def _docstring(of: Any) -> Docstring:
-    return parse(of.__doc__ or "", DocstringStyle.GOOGLE)
-
-
 def add_command(commands: Any, name: str, command: Command) -> None:
     """Add the parser of a command; the first sentence of its docstring stands in the list of commands."""
-    parsed = _docstring(command)
+    parsed = parse(command.__doc__ or "", DocstringStyle.GOOGLE)
     parser = add_parser(commands, name, f"{parsed.short_description} {parsed.long_description or ''}")
     if get_type_hints(command)["return"] is Answer:
         parser.add_argument("--json", action="store_true", help=_HELP["json"])
@@ -196,7 +191,7 @@ def _add_options(parser: Parser, of: Any) -> None:
         elif is_dataclass(each.item):
             _add_options(parser, each.item)
         else:
-            word = each.name if each.positional else f"--{each.dest.replace('_', '-')}"
+            word = each.name if each.positional else f"--{each.name.rstrip('_').replace('_', '-')}"
             parser.add_argument(word, help=each.help, **_keywords(each))
 
 
@@ -242,7 +237,7 @@ def values_of(of: Any, chosen: Namespace) -> dict[str, Any]:
         elif is_dataclass(each.item):
             values[each.name] = each.item(**values_of(each.item, chosen))  # type: ignore[operator]
         else:
-            value = chosen[each.dest]
+            value = chosen[each.name.rstrip("_")]
             made = Path if each.item is Path and value is not None else lambda same: same
             values[each.name] = tuple(map(made, value)) if each.several else made(value)
     return values

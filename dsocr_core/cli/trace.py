@@ -69,7 +69,6 @@ def trace(
     document = {"pages": documents} if len(summaries) > 1 else summaries[0].document()
     shown: list[RenderableType] = []
     for summary in summaries:
-        shown += [Text(f"\n{summary.page}", style="bold")] if len(summaries) > 1 else []
         shown += _shown(summary)
     return Answer(document, (*saved, *shown), OK if all(each.equal for each in summaries) else FAILED)
 
@@ -106,7 +105,7 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
     """The sentence, the causes, and where something differs the curve by block."""
     alone = (("A", summary.only_a), ("B", summary.only_b))
     shown: list[RenderableType] = [
-        Text(summary.sentence, style="bold"),
+        Text(f"{summary.page}: {summary.sentence}", style="bold"),
         *(f"also: {cause.words}" for cause in summary.causes[1:]),
         f"{summary.differing:,} of {summary.compared:,} outputs differ; A {summary.a}, B {summary.b}, "
         f"{plural(summary.steps, 'decode step')}",

@@ -210,7 +210,7 @@ def test_usage_errors_are_one_line(history: History, capsys: pytest.CaptureFixtu
         ("run-1 run-1 run-1", "give pages, or one or two runs"),
         ("run-1 --pages 1", "--pages is for pages, and recorded runs are given"),
         ("run-1 --backend-a x", "no backend 'x'"),
-        ("run-1 --html no/such/folder.html", "cannot be written"),
+        ("run-1 --html no/such/folder.html", "no/such/folder.html: no such file or directory"),
         ("none.png", "no such file"),
     ):
         assert run("compare", *words.split(), "--history", history.storage.location) == BAD_USAGE
