@@ -24,7 +24,6 @@ from dsocr_core.settings import Settings, history_location
 State = Literal["ok", "missing", "optional"]
 _INSTALL = "pip install -r requirements.txt"
 _GPU = "pip install --no-build-isolation -r requirements-gpu.txt"
-_REMOTE = f"the published remote code imports it: {_GPU}"
 _NEEDED = (
     "torch", "tokenizers", "safetensors", "pillow", "pypdfium2", "streamlit", "duckdb", "pyarrow",
     "transformers",
@@ -32,7 +31,7 @@ _NEEDED = (
 _OPTIONAL = {
     "nvtx": "profilers see no stages; it is for Linux only",
     "flash-attn": f"for --attention flash_attention_2: {_GPU}",
-    **dict.fromkeys(("einops", "addict", "easydict", "torchvision"), _REMOTE),
+    **dict.fromkeys(("einops", "addict", "easydict", "torchvision"), f"the remote code imports it: {_GPU}"),
 }
 """By package what to do where it is not installed."""
 

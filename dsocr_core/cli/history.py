@@ -24,13 +24,12 @@ from dsocr_core.settings import Settings, history_location
 if TYPE_CHECKING:
     from dsocr_core.runs.history import History
 
-_NARROW = ("run_id", "created", "preset", "pages", "failed")
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
     "tags",
 )  # fmt: skip
 _WIDE = 140
-"""Characters that all `_COLUMNS` need; `_NARROW` fit into less."""
+"""Characters that all `_COLUMNS` need."""
 _MOST_ROWS = 10_000
 """Rows of an answer that are laid out as a table."""
 _ROOM = 2**30
@@ -68,7 +67,8 @@ def list_runs(options: HistoryOptions, *, limit: int = 50, trash: bool = False) 
         frame = history.runs(limit=limit, trashed=trash)
 
     def show(console: Console) -> None:
-        console.print(frame_table(frame[[*(_COLUMNS if console.width >= _WIDE else _NARROW)]]))
+        few = "run_id", "created", "preset", "pages", "failed"
+        console.print(frame_table(frame[[*(_COLUMNS if console.width >= _WIDE else few)]]))
 
     return Answer({"runs": records(frame)}, (show,))
 

@@ -42,7 +42,6 @@ _GROUPS = {
 }
 _UNREADABLE = (OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 """Errors that a YAML reader ends in, with its own error, on a value such as `!!float ""`."""
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @functools.cache
@@ -130,6 +129,6 @@ def _words(error: BaseException, given: Sequence[str]) -> str:
     if isinstance(error, OSError) and error.strerror:
         if error.filename is not None:
             return f"{error.filename}: {error.strerror.lower()}"
-        if error.errno in _NO_ROOM:
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             return f"what this command prints or writes has no room: {error.strerror.lower()}"
     return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"

@@ -148,10 +148,8 @@ def _parameters(of: Any) -> Iterator[_Parameter]:
     """Parameters of a function or fields of a dataclass, without `_TYPED`."""
     words = dict(_HELP)
     for each in reversed(of.__mro__ if inspect.isclass(of) else (of,)):
-        words |= {
-            line.arg_name: line.description or ""
-            for line in parse(each.__doc__ or "", DocstringStyle.GOOGLE).params
-        }
+        parsed = parse(each.__doc__ or "", DocstringStyle.GOOGLE)
+        words |= {line.arg_name: line.description or "" for line in parsed.params}
     hints = get_type_hints(of, include_extras=True)
     for name, each in inspect.signature(of).parameters.items():
         if name == _TYPED:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 LOCAL = "local"
 READER_MODULE = "dsocr_core.cluster.reader_process"
 """Module that the reader processes run."""
-SHOWN = 20
-"""Pages of two outputs that people are shown; `--json` and the files have more."""
 _MOST_PROCESSES = 32
 
 
@@ -138,8 +136,7 @@ def status(directory: str) -> Answer:
     from dsocr_core.cluster.status import read_status, status_line
 
     figures = read_status(Output(directory))
-    ended = "complete" if figures.complete else "not complete"
-    return Answer(figures.document(), (status_line(figures), ended))
+    return Answer(figures.document(), (status_line(figures), "not " * (not figures.complete) + "complete"))
 
 
 # --- two outputs compared -------------------------------------------------------------------------
@@ -183,7 +180,7 @@ def _listed(
     compared: ComparedOutputs, differing: list[str], names: tuple[str, ...], run_id: str | None
 ) -> Compared:
     """Outcome of two outputs, as it is printed."""
-    from dsocr_core.read.report import PARITY_WORDS, parity_table
+    from dsocr_core.read.report import PARITY_WORDS, SHOWN, parity_table
 
     verdicts = {verdict: compared.verdicts[verdict] for verdict in VERDICTS}
     tokens, rate = compared.tokens_equal, compared.error_rate

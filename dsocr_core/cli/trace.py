@@ -67,9 +67,7 @@ def trace(
             saved += [f"saved as run {run}"] if run else []
     documents = [{"page": summary.page, **summary.document()} for summary in summaries]
     document = {"pages": documents} if len(summaries) > 1 else summaries[0].document()
-    shown: list[RenderableType] = []
-    for summary in summaries:
-        shown += _shown(summary)
+    shown = [each for summary in summaries for each in _shown(summary)]
     return Answer(document, (*saved, *shown), OK if all(each.equal for each in summaries) else FAILED)
 
 
