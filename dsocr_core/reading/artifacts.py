@@ -190,14 +190,10 @@ _KNOWN: dict[str, Colour] = {
     "table_caption": (160, 90, 130), "equation": (120, 94, 240), "formula": (120, 94, 240),
 }  # fmt: skip
 """The labels that the published model writes most, in colours that stay apart for every eye."""
-FILL_ALPHA = 20
-LABEL_RISE = 15  # pixels from a box's top edge up to its label, as published
 MAX_DRAWN = 2000
 """Boxes that are drawn; a page has a hundred, a hostile text may have any number."""
 MAX_FILLED_PAGES = 16
 """All fills together cover at most this many times the page; later boxes have an outline only."""
-_MARGIN = 16
-"""Pixels around the page within which far corners are moved: Pillow walks every pixel of a line."""
 
 
 def label_colour(label: str) -> Colour:
@@ -215,13 +211,14 @@ def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:
     pen, font = ImageDraw.Draw(picture, "RGBA"), ImageFont.load_default()
     allowance = MAX_FILLED_PAGES * page.width * page.height
     for box in boxes[:MAX_DRAWN]:
-        x1, x2 = (min(max(x, -_MARGIN), page.width + _MARGIN) for x in (box.x1, box.x2))
-        y1, y2 = (min(max(y, -_MARGIN), page.height + _MARGIN) for y in (box.y1, box.y2))
+        # Far corners are moved near the page: Pillow walks every pixel of a line.
+        x1, x2 = (min(max(x, -16), page.width + 16) for x in (box.x1, box.x2))
+        y1, y2 = (min(max(y, -16), page.height + 16) for y in (box.y1, box.y2))
         colour = label_colour(box.label)
         allowance -= (x2 - x1) * (y2 - y1)
-        fill = (*colour, FILL_ALPHA) if allowance >= 0 else None
+        fill = (*colour, 20) if allowance >= 0 else None
         pen.rectangle((x1, y1, x2, y2), fill=fill, outline=colour, width=4 if box.label == "title" else 2)
-        origin = (x1, max(0, y1 - LABEL_RISE))
+        origin = (x1, max(0, y1 - 15))  # as published
         # One line, in characters that every font of Pillow takes.
         label = " ".join(box.label[:40].split()).encode("latin-1", "replace").decode("latin-1")
         pen.rectangle(pen.textbbox(origin, label, font=font), fill=(255, 255, 255, 30))

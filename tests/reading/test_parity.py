@@ -66,44 +66,38 @@ CUT_AND_OTHER = replace(
 )
 JOINED = page(*BLOCKS[:1], ("text", 150, "a" * 44 + "\n\n" + "b" * 36 + "\n\n<td>3</td>"))
 
-CASES: dict[str, tuple[OcrResult, OcrResult, Verdict, str]] = {
-    "equal": (result(), result(), "identical", ""),
+OTHER_LABELS = page(*(("other", top, text) for _, top, text in BLOCKS))
+TURNED = replace(make_result(TEXT, grid=(2, 1)), image_size=(800, 1000))
+R, W, D = result(), "within_tolerance", "differs"
+
+CASES: dict[str, tuple[OcrResult, OcrResult, str, str]] = {
+    "equal": (R, R, "identical", ""),
     "both cut off at the same token": (ended(TEXT), ended(TEXT), "identical", ""),
     "nothing known but equal texts": (result(**UNKNOWN), result(**UNKNOWN), "identical", ""),
     "an end marker left out": (result(**UNKNOWN), result(TEXT + END, **UNKNOWN), "identical", ""),
     # Equal outputs of unequal inputs are not green.
-    "equal tokens of other inputs": (
-        result(), make_result(TEXT, no_repeat_ngram_size=35), "within_tolerance", "same_text",
-    ),
-    "the same text in other tokens": (result(), result(token_ids=(1, 2)), "within_tolerance", "tokens"),
-    "a box more, without text": (
-        result(page(*BLOCKS, ("image", 450, ""))), result(), "within_tolerance", "extra",
-    ),
-    "a label": (result(changed(1, label="list")), result(), "within_tolerance", "relabelled"),
-    "19 of 999": (result(changed(1, top=19)), result(), "within_tolerance", "moved"),
+    "equal tokens of other inputs": (R, make_result(TEXT, no_repeat_ngram_size=35), W, "same_text"),
+    "the same text in other tokens": (R, result(token_ids=(1, 2)), W, "tokens"),
+    "a box more, without text": (result(page(*BLOCKS, ("image", 450, ""))), R, W, "extra"),
+    "a label": (result(changed(1, label="list")), R, W, "relabelled"),
+    "19 of 999": (result(changed(1, top=19)), R, W, "moved"),
     # Beyond the tolerance.
-    "20 of 999": (result(changed(1, top=20)), result(), "differs", "moved"),
-    "one character": (result(OTHER), result(), "differs", "text"),
-    "one character, both cut off": (ended(OTHER), ended(TEXT), "differs", "text"),
-    "two boxes less": (result(JOINED), result(), "differs", "missing missing text"),
-    "all labels": (
-        result(page(*(("other", top, text) for _, top, text in BLOCKS))), result(), "differs",
-        "relabelled relabelled relabelled relabelled",
-    ),
-    "text without boxes": (result("plain text"), result("plain test"), "differs", "text"),
+    "20 of 999": (result(changed(1, top=20)), R, D, "moved"),
+    "one character": (result(OTHER), R, D, "text"),
+    "one character, both cut off": (ended(OTHER), ended(TEXT), D, "text"),
+    "two boxes less": (result(JOINED), R, D, "missing missing text"),
+    "all labels": (result(OTHER_LABELS), R, D, "relabelled relabelled relabelled relabelled"),
+    "text without boxes": (result("plain text"), result("plain test"), D, "text"),
     # How a side ended.
-    "cut off on one side": (ended(CUT), result(), "differs", "truncated text"),
-    "no EOS on one side, nothing missing": (result(), ended(TEXT), "differs", "truncated"),
-    "an end is not known": (result(OTHER, finish_reason=None), result(), "differs", "ended text"),
-    "an end that only the text shows": (result(OTHER + END, finish_reason=None), result(), "differs", "text"),
-    "a lower limit is the cause of a cut": (LOWER_LIMIT, result(), "differs", "truncated text inputs"),
+    "cut off on one side": (ended(CUT), R, D, "truncated text"),
+    "no EOS on one side, nothing missing": (R, ended(TEXT), D, "truncated"),
+    "an end is not known": (result(OTHER, finish_reason=None), R, D, "ended text"),
+    "an end that only the text shows": (result(OTHER + END, finish_reason=None), R, D, "text"),
+    "a lower limit is the cause of a cut": (LOWER_LIMIT, R, D, "truncated text inputs"),
     # What used to be a green PASS together: 78 of 1000 characters, cut off, other inputs.
-    "7.8 % of the characters": (CUT_AND_OTHER, result(LONG), "differs", "truncated text inputs"),
-    "page sizes and inputs": (
-        replace(make_result(TEXT, grid=(2, 1)), image_size=(800, 1000)), result(), "not_comparable",
-        "pages inputs",
-    ),
-}  # fmt: skip
+    "7.8 % of the characters": (CUT_AND_OTHER, result(LONG), D, "truncated text inputs"),
+    "page sizes and inputs": (TURNED, R, "not_comparable", "pages inputs"),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
