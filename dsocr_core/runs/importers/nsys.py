@@ -104,16 +104,15 @@ def _first(tables: Mapping[str, Table], names: Iterable[str]) -> Table | None:
 
 def _figures(table: Table, name: str) -> pd.DataFrame:
     """The names of a table, its times in ns, instances and shares, by line. Raises InvalidFile."""
-    texts = table[[each for each in table if each in {*_TIMES, "instances", "time_percent"}]]
-    long = texts.melt(ignore_index=False)
+    known = [each for each in table if each in {*_TIMES, "instances", "time_percent"}]
+    long = table[known].melt(ignore_index=False)
     units = long["variable"].map({"time_percent": "%", "instances": "count"})
-    values = figures(long["value"], units, {"count"}).to_numpy().reshape(texts.shape, order="F")
-    found = pd.DataFrame(values, texts.index, texts.columns)
-    for column in found:
-        wrong = (found[column].isna() & (texts[column] != "")) | ~found[column].fillna(0).between(0, 1e18)
-        refuse(wrong, "row {}: '{:.40}' is not a number", texts[column])
+    values = figures(long["value"], units, {"count"})
+    wrong = (values.isna() & (long["value"] != "")) | ~values.fillna(0).between(0, 1e18)
+    refuse(wrong, "row {}: '{:.40}' is not a number", long["value"])
+    found = pd.DataFrame(values.to_numpy().reshape((len(table), -1), order="F"), table.index, known)
     unit = next((_NS[of] for each in table.attrs["units"] if (of := each.removesuffix("ec")) in _NS), 1.0)
-    found[found.columns.intersection([*_TIMES])] *= unit
+    found[[each for each in known if each in _TIMES]] *= unit
     found["name"] = table[name]
     refuse(found["name"] == "", "row {} has no name")
     refuse(found["took" if "took" in found else "total_ns"].isna(), "row {} has no time")
@@ -121,15 +120,15 @@ def _figures(table: Table, name: str) -> pd.DataFrame:
         return found
     instances = found["instances"]
     is_count = (instances % 1 == 0) & instances.between(1, 1e15)
-    refuse(~is_count, "row {}: '{:.40}' instances: not a whole number of 1 and more", texts["instances"])
+    refuse(~is_count, "row {}: '{:.40}' instances: not a whole number of 1 and more", table["instances"])
     if "avg_ns" in found:
         mean = found["total_ns"] / instances
         # Nanoseconds are printed with one decimal or none, larger units with three or more.
         rounded = np.maximum(max(1.0, 1e-3 * unit) * (1 + 1 / instances), 1e-6 * mean)
-        said = [texts[column] for column in ("avg_ns", "total_ns", "instances")]
+        said = [table[column] for column in ("avg_ns", "total_ns", "instances")]
         refuse((found["avg_ns"] - mean).abs() > rounded, "row {}: the average {} is not {} over {}", *said)
     if "time_percent" in found:
-        refuse(found["time_percent"] > 100, "row {}: {}% of the time", texts["time_percent"])
+        refuse(found["time_percent"] > 100, "row {}: {}% of the time", table["time_percent"])
     return found.astype({"instances": "int64"})
 
 

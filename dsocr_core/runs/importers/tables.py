@@ -142,7 +142,7 @@ def _head(line: str) -> _Head | None:
 def _rows(head: _Head, numbers: Sequence[int], lines: Sequence[str]) -> Table:
     """The rows in the lines of a table. Raises InvalidFile."""
     width, may_be_short = len(head.columns), head.report in (NCU_DETAILS, NCU_SUMMARY)
-    if len({column.lower() for column in head.columns}) < width:
+    if len({*map(str.lower, head.columns)}) < width:
         raise InvalidFile("a column appears twice")
     rows: dict[int, list[str | None]] = {}
     number = 0
@@ -176,19 +176,17 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
     texts = texts.where(texts.str.len() <= 40, "")
     number, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
     one, other = texts[number & ~comma], texts[number & ~point]
-    percentages = texts[number & (unit == "%") & texts.str.contains(",", regex=False)]
-    counted = texts[number & unit.isin([*counts]) & texts.str.contains(".", regex=False)]
-    if not one.empty and not other.empty:
-        raise InvalidFile(
-            f"row {one.index[0]}: '{one.iloc[0]}' and '{other.iloc[0]}' in row {other.index[0]} are figures "
-            "of different locales"
-        )
-    with_comma = not other.empty or (one.empty and not percentages.empty)
-    if one.empty and not with_comma and not counted.empty:
-        raise InvalidFile(
-            f"row {counted.index[0]}: '{counted.iloc[0]}' is no count, and every figure may have a decimal "
-            "comma: print the table with LC_ALL=C"
-        )
+    refuse(
+        number & ~comma & (not other.empty), "row {}: '{}' is a figure of another locale than others", texts
+    )
+    percentages = number & (unit == "%") & texts.str.contains(",", regex=False)
+    with_comma = not other.empty or (one.empty and percentages.any())
+    counted = number & unit.isin([*counts]) & texts.str.contains(".", regex=False)
+    refuse(
+        counted & (one.empty and not with_comma),
+        "row {}: '{}' is no count, and every figure may have a decimal comma: print the table with LC_ALL=C",
+        texts,
+    )
     thousands, mark = (".", ",") if with_comma else (",", ".")
     plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
     return pd.to_numeric(plain.where(comma if with_comma else point), errors="coerce")
