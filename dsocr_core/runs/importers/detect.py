@@ -157,10 +157,10 @@ class _Import:
         files = RunFiles(place)
         try:
             runs = read_runs(files) or []
-        except InvalidFile as error:
+        except (InvalidFile, OSError) as error:
             runs = []
             if place not in files.seen:
-                files.skip(place, str(error))
+                files.skip(place, one_line(error))
         for skipped in files.skipped:
             self._skip(*skipped)
         for run in runs:
