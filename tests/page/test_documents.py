@@ -1,5 +1,6 @@
 """Images, folders and PDFs: what is read, and one clear error for each way a file can be bad."""
 
+import io
 import mmap
 import shutil
 import struct
@@ -172,10 +173,16 @@ def test_work_is_bounded_by_what_the_header_says(tmp_path: Path, recwarn: pytest
     assert load_image(tmp_path / "wide.webp", 9_000_000).size == (3000, 3000)
 
 
-def test_postscript_is_not_run(tmp_path: Path) -> None:
-    path = tmp_path / "page.png"
-    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
-    assert "not an image of a known format" in message_of(path)
+def test_a_program_is_not_run_and_half_an_image_is_none(tmp_path: Path) -> None:
+    path, buffer = tmp_path / "page.png", io.BytesIO()
+    noise(200, 200).save(buffer, "PNG")
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n"
+    for content, says in (
+        (postscript, "not an image of a known format"),
+        (buffer.getvalue()[: buffer.tell() // 2], "damaged or truncated image"),
+    ):
+        path.write_bytes(content)
+        assert says in message_of(path)
 
 
 # --- PDFs and folders -----------------------------------------------------------------------------
@@ -324,6 +331,12 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
     assert [page.path for page in pages] == [tmp_path / name for name in names]
     two = expand([tmp_path / "b" / "new", tmp_path / "b" / "old"])
     assert [page.source for page in two] == ["new/page.png", "other.png", "old/page.png"]
+    # A name that another file has already becomes a whole path.
+    shutil.copytree(tmp_path / "a", tmp_path / "folder" / "b")
+    given = [tmp_path / "folder", tmp_path / "b/new/page.png", tmp_path / "a/new/page.png"]
+    names = [page.source for page in expand(given, recursive=True)]
+    whole = (tmp_path / "b/new/page.png").relative_to("/").as_posix()
+    assert len({*names}) == 3 and names[1:] == [whole, "a/new/page.png"]
 
 
 @pytest.mark.parametrize("given", [["."], [".", "below"], [".", "below/deep"]])
