@@ -109,11 +109,10 @@ def test_settings_that_the_parser_fails_on_are_one_line(tmp_path: Path, said: Sa
         said("run", "--config", tmp_path / "run.yaml", "page.png", code=BAD_USAGE)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, io.TextIOWrapper(shown, encoding, write_through=True))
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(shown, "latin-1", write_through=True))
     assert main(["run", "no such \u4e2d\u2026 file.png"]) == 2
     with contextlib.suppress(SystemExit):
         main(["run", "--help"])

@@ -58,12 +58,6 @@ def test_another_page_is_read_with_the_usual_settings() -> None:
     )
 
 
-def test_a_link_opens_its_own_page_and_settings() -> None:
-    assert CAUSE not in words(opened(page="01-letter"))
-    linked = opened(page=example.PAGE, **example.OWN)
-    assert "DIFFERS" in words(linked) and CAUSE not in words(linked)
-
-
 def test_the_cause_of_the_example_is_reproduced(tmp_path: Path) -> None:
     """A in float32 reads what B reads: some seconds of a CPU, for a sentence that every newcomer reads."""
     found = example.results()

@@ -1,4 +1,4 @@
-"""What --help says, and that it says so without loading anything heavy."""
+"""Options: what --help says, without loading anything heavy; backends with their settings behind them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pytest
+
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.cli.main import build_parser
-from dsocr_core.cli.options import Parser
+from dsocr_core.cli.main import build_parser, parse
+from dsocr_core.cli.options import Parser, take_sides
 
 HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
 
@@ -48,3 +51,29 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_settings_go_into_the_backend_before_them() -> None:
+    words = (
+        "compare --preset tiny page.png --a eager --a.dtype float32 --b=endpoint:http://h/v1 "
+        "--b.flavour vllm --b.body.vllm_xargs.ngram_size=30 --b vendor --b fast --b.attention sdpa"
+    )
+    _, chosen = parse(words.split())
+    assert (chosen.preset, chosen.a) == ("tiny", {"spec": "eager", "dtype": "float32"})
+    served = {"spec": "endpoint:http://h/v1", "flavour": "vllm", "body.vllm_xargs.ngram_size": 30}
+    assert chosen.b == [served, "vendor", {"spec": "fast", "attention": "sdpa"}]
+    for others in (["trace", "p.png", "--a", "fast", "--b", "vendor"], ["compare", "--", "--a"]):
+        assert take_sides(others) == (others, {})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("compare p.png --b.dtype float32 --b eager", "--b.dtype comes before --b"),
+        ("compare p.png --a", "--a: expected a value"),
+        ("run p.png --backend.dtype float32", "comes before --backend"),
+    ],
+)
+def test_settings_without_their_backend_are_refused(words: str, says: str) -> None:
+    with pytest.raises(DsocrError, match=says):
+        take_sides(words.split())
