@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from data.history_seed import make
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.speed import compare_speed
 from tests.support.fabricated_results import FabricatedPipeline, draw_page
 
@@ -130,3 +132,10 @@ def test_a_profile_has_the_kernels_of_whole_layers(
     found, _ = seeded.query("launches", run_ids=[run_id])
     assert set(found["stage"]) == {"decode"}
     assert ends[0] in found["kernel"].iloc[0] and ends[1] in found["kernel"].iloc[-1]
+
+
+def test_runs_that_are_asked_in_parts_give_the_answer_of_all(seeded: History) -> None:
+    for name in ("gap_stages", "flop_gaps"):
+        answer, sql = seeded.query(name)
+        assert answer["run_id"].nunique() > (QUERIES[name].together or 0) > 1
+        pd.testing.assert_frame_equal(answer, seeded.sql(sql))
