@@ -206,7 +206,7 @@ class History:
                 cursor.register(f"no_{table}", TABLES[table].empty_table())
             try:
                 cursor.execute(with_tables(sql, files), {**values, **files})
-            except duckdb.BinderException:
+            except (duckdb.BinderException, duckdb.InvalidInputException):
                 cursor.execute(with_tables(sql, files, earlier=True), {**values, **files})
             frame: pd.DataFrame = cursor.df()
             return frame

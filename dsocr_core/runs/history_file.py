@@ -98,8 +98,9 @@ class OpenFile:
             "SELECT run_id, root, version, tables, damage, runs.run_id IS NOT NULL FROM entries "
             "LEFT JOIN runs USING (run_id) ORDER BY runs.created, run_id"
         )
+        places = [root.root / "runs" for root in self._roots]
         found = [
-            (Run(name, root, at, self._roots[root].root / "runs" / name, tables=tables, damage=damage), whole)
+            (Run(name, root, at, places[root], tables=tables, damage=damage), whole)
             for name, root, at, tables, damage, whole in connection.fetchall()
         ]
         self.runs: dict[str, At] = {run.id: (run.root, run.version) for run, _ in found}

@@ -64,8 +64,9 @@ CREATE TABLE stage_statistics (
     p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
 );
 CREATE TABLE page_statistics (
-    run_id VARCHAR, backend VARCHAR, n BIGINT, median DOUBLE, p95 DOUBLE, mean DOUBLE, pages VARCHAR[]
+    run_id VARCHAR, backend VARCHAR, n BIGINT, median DOUBLE, p95 DOUBLE, mean DOUBLE, page_set UBIGINT
 );
+CREATE TABLE page_sets (page_set UBIGINT, pages VARCHAR[]);
 CREATE TABLE page_totals (
     run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
@@ -98,14 +99,18 @@ INSERT INTO stage_statistics
         FROM (SELECT *, CASE aggregate WHEN 'page' THEN milliseconds END AS ms FROM {_rows("timings")})
         GROUP BY run_id, backend, stage
     );
-INSERT INTO page_statistics
+CREATE OR REPLACE TEMP TABLE timed AS
     SELECT run_id, backend, count(*), median(ms), quantile_cont(ms, 0.95), avg(ms),
-           list_sort(list(DISTINCT regexp_replace(page, ' #[0-9]+\\z', '')))
+           list_sort(list(DISTINCT regexp_replace(page, ' #[0-9]+\\z', ''))) AS pages
     FROM (
         SELECT run_id, backend, page, sum(milliseconds) AS ms FROM {_rows("timings")}
         WHERE aggregate = 'page' AND NOT inside_prefill GROUP BY run_id, backend, page
     )
-    GROUP BY run_id, backend
+    GROUP BY run_id, backend;
+INSERT INTO page_statistics SELECT * REPLACE (hash(pages) AS pages) FROM timed;
+INSERT INTO page_sets
+    SELECT DISTINCT ON (page_set) hash(pages) AS page_set, pages FROM timed
+    WHERE page_set NOT IN (SELECT page_set FROM page_sets)
 """,
     "readings": f"""
 INSERT INTO page_totals
@@ -130,13 +135,18 @@ class Run:
     id: str
     root: int
     version: str
-    directory: Path
+    place: Path
+    """The folder of all runs."""
     document: str | None = None
     record: RunRecord | None = None
     tables: Sequence[str] = ()
     """Tables it has rows of."""
     parity_rule: object = None
     damage: str | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.place / self.id
 
     def files(self, table: str) -> list[str]:
         """Name the table's file, where there is one."""
@@ -145,11 +155,10 @@ class Run:
 
 def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
-    directory = storage.root / "runs" / name
-    run = Run(name, root, version, directory)
+    run = Run(name, root, version, storage.root / "runs")
     if version.startswith(UNLISTED):
         return replace(run, damage=version)
-    storage.directory(name)
+    directory = storage.directory(name)
     try:
         if (content := storage.document(name)) is None:
             if (directory / CHECKSUMS).exists():
@@ -228,7 +237,7 @@ def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
     for table, statements in FILL.items():
         if files := [file for run, _ in whole for file in run.files(table)]:
             for statement in statements.split(";"):
-                connection.execute(statement, {table: files})
+                connection.execute(statement, {table: files} if f"${table}" in statement else {})
     for run, record in whole:
         if "parity" in run.tables and run.parity_rule != RULE:
             _judge_anew(connection, run, record)

@@ -48,15 +48,15 @@ def compare_speed(history: History, a: RunSide, b: RunSide, contended: bool = Fa
     Empty where they have no page's times in common. With `contended` runs beside other programs count, and
     drafted ones beside undrafted ones. Raises HistoryError.
     """
-    runs_a, runs_b = (_alike(history, run, contended) for run, _ in (a, b))
+    kinds, _ = history.query("kinds")
+    runs_a, runs_b = (_alike(kinds, run, contended) for run, _ in (a, b))
     if one_kind := a[0] != b[0] and b[0] in runs_a:
         runs_a, runs_b = [a[0]], [b[0]]
     return compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], contended)[0]
 
 
-def _alike(history: History, run_id: str, contended: bool) -> list[str]:
+def _alike(kinds: pd.DataFrame, run_id: str, contended: bool) -> list[str]:
     """The run and the newest of its commit, machine and setting."""
-    kinds, _ = history.query("kinds")
     of_kind = kinds["kind"].isin(kinds.loc[kinds["run_id"] == run_id, "kind"]) & ~kinds["trashed"]
     found = kinds[of_kind & (contended | ~kinds["contended"])]
     return list(dict.fromkeys([run_id, *found["run_id"].head(MOST_RUNS)]))

@@ -29,16 +29,16 @@ def named(statement: str) -> list[str]:
 
 def with_tables(statement: str, files: Mapping[str, Sequence[str]], earlier: bool = False) -> str:
     """The statement with all that it needs before it: `$TABLE` are the table's files, `no_TABLE` has its
-    columns. `earlier`: also where no file has one of them, which takes longer."""
+    columns. `earlier`: also where a file lacks one of them, which takes longer."""
     parts, statement = [], statement.strip()
     for name in named(statement):
-        none, rows = f"FROM no_{name}", f"FROM read_parquet(${name}, union_by_name = true)"
+        none, rows = f"FROM no_{name}", f"FROM read_parquet(${name})"
         if name in VIEWS:
             rows = VIEWS[name]
         elif name not in files:
             rows = none
         elif earlier:
-            rows = f"{none} UNION ALL BY NAME {rows}"
+            rows = f"{none} UNION ALL BY NAME FROM read_parquet(${name}, union_by_name = true)"
         parts.append(f"{name} AS NOT MATERIALIZED ({rows})")
     if not parts:
         return statement

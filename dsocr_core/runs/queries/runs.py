@@ -90,8 +90,8 @@ _SETTING = (
 # Per run of a commit and backend, newest first: its machine and setting as one number, the pages timed.
 QUERIES["settings"] = Query(
     f"""
-    SELECT run_id, git_commit, git_dirty, timed.backend, timed.pages, hash({_SETTING}) AS setting
-    FROM listed JOIN page_statistics AS timed USING (run_id)
+    SELECT run_id, git_commit, git_dirty, timed.backend, page_sets.pages, hash({_SETTING}) AS setting
+    FROM listed JOIN page_statistics AS timed USING (run_id) JOIN page_sets USING (page_set)
     WHERE git_commit IS NOT NULL AND list_contains($run_ids, run_id)
     ORDER BY created DESC, run_id DESC, backend
     """,
@@ -156,7 +156,8 @@ QUERIES["kernels"] = Query(
     SELECT run_id, stage, name, total_ns, instances, avg_ns, med_ns, min_ns, max_ns, stddev_ns, time_percent,
            total_ns / nullif(sum(total_ns) OVER (PARTITION BY run_id, stage), 0) AS share
     FROM kernels
-    WHERE list_contains($run_ids, run_id) AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
+    WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[]))
+      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
     QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY total_ns DESC, name) <= $top
     ORDER BY run_id, stage NULLS FIRST, total_ns DESC, name
     """,

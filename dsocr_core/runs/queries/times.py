@@ -90,7 +90,7 @@ QUERIES["coverage"] = Query(
 
 # Per pair of A and B, run like one of them, stage and page: milliseconds; pages whose image both have. A page
 # as a whole ("total") is there where all runs of the pair timed the same stages of it: a sum that lacks one
-# is no faster.
+# is no faster. In no order.
 QUERIES["draws"] = Query(
     """
     WITH sides AS (
@@ -123,6 +123,5 @@ QUERIES["draws"] = Query(
     UNION ALL
     SELECT pair, side, run_id, page, 'total', ms FROM whole WINDOW of_page AS (PARTITION BY pair, page)
     QUALIFY min(stages) OVER of_page = max(stages) OVER of_page
-    ORDER BY ALL
     """,
 )
