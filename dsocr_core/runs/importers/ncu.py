@@ -30,7 +30,7 @@ _LAUNCH = ["process", "id", "kernel", "block", "grid", "device", "compute_capabi
 _METRIC = ["section", "metric", "unit", "text"]
 _RULE = ["section", "rule", "type", "said", "speedup_type", "speedup"]
 _NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", *_LAUNCH, *_METRIC, *_RULE}
-_RANGES = re.compile(r"Push/Pop_Range|Start/Stop_Range")
+_RANGES = re.compile(r"push/pop_range|start/stop_range")
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
 _LISTS = ("launch_command", "sections")
 _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
@@ -111,7 +111,7 @@ def _long(table: Table) -> pd.DataFrame:
         units, rows = rows.iloc[0], rows.iloc[1:]
         if units["id"] or units["kernel"] or rows.empty:
             raise InvalidFile(f"row {units.name} has no units, or no kernel follows it")
-        metrics = [name for name in rows if name not in ranges and name.lower() not in _NO_METRIC]
+        metrics = [name for name in rows if name not in {*ranges, *_NO_METRIC}]
         rows = rows.melt(_LAUNCH, metrics, "metric", "text", ignore_index=False)
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)

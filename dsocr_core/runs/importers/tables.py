@@ -38,12 +38,10 @@ _SYNONYMS = {
     "estimated speedup": "speedup",
 }  # fmt: skip
 """Columns as some version prints them, without a unit, and here."""
-_OF_NCU = {*_SYNONYMS.values(), "id", "invocations", "device"}
 _OF_OTHERS = {"source", "gridxyz"}
 """Columns of reports that else look as one of kernels: events of MPI, kernels by grid and block."""
 _UNREAD = {"time_percent", "total", "start", "took", "range", "count"}
 """First columns of Nsight Systems' other reports."""
-_COLUMN = re.compile(r"(.*?)\s*(?:\(([^()]*)\))?")
 _MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
 _ANNOUNCED = re.compile(r"Processing \[.*/(\w+)\.py|^\s*\*\* [^(]*\((\w+)\):")
 _SPEAKS = re.compile(
@@ -128,11 +126,10 @@ def _head(line: str) -> _Head | None:
     cells = [cell.strip() for cell in cells]
     whole = [_SYNONYMS.get(cell.lower(), cell.lower()) for cell in cells]
     if report := next((name for name in NCU if REPORTS[name] <= {*whole}), ""):
-        # Of a raw page the other columns are metrics.
-        named = [name if name in _OF_NCU else cell for name, cell in zip(whole, cells, strict=True)]
-        return _Head(report, named, set(), mark)
-    parts = [match.groups() if (match := _COLUMN.fullmatch(cell.lower())) else ("", "") for cell in cells]
-    names, units = [_SYNONYMS.get(name, name) for name, _ in parts], {unit for _, unit in parts if unit}
+        return _Head(report, whole, set(), mark)  # of a raw page the other columns are metrics
+    parts = [cell.lower().rstrip(")").partition("(") for cell in cells]
+    names = [_SYNONYMS.get(name.strip(), name.strip()) for name, *_ in parts]
+    units = {unit for *_, unit in parts if unit}
     report = next((name for name, columns in REPORTS.items() if columns <= {*names} and name not in NCU), "")
     if not report or len({*names}) < len(names) or {*names} & _OF_OTHERS:
         return _Head("", cells, units, mark) if len(names) > 3 and names[0] in _UNREAD and units else None
@@ -142,7 +139,7 @@ def _head(line: str) -> _Head | None:
 def _rows(head: _Head, numbers: Sequence[int], lines: Sequence[str]) -> Table:
     """The rows in the lines of a table. Raises InvalidFile."""
     width, may_be_short = len(head.columns), head.report in (NCU_DETAILS, NCU_SUMMARY)
-    if len({*map(str.lower, head.columns)}) < width:
+    if len({*head.columns}) < width:
         raise InvalidFile("a column appears twice")
     rows: dict[int, list[str | None]] = {}
     number = 0
