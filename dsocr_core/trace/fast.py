@@ -165,10 +165,10 @@ class NamedOps(Ops):
         self.note_parts(**{f"{shared}gate": gate, f"{shared}up": up, f"{shared}act": out})
         return out
 
-    def turn_and_cache(
+    def rotate_and_cache(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
-        q = super().turn_and_cache(qkv, cos, sin, keys, values, start)
+        q = super().rotate_and_cache(qkv, cos, sin, keys, values, start)
         each = torch.split(qkv, [q.shape[1], len(keys), len(keys)], dim=1)
         self.note_parts(**{name: part.flatten(1) for name, part in zip("qkv", each, strict=True)})
         self.note_parts(queries=q.flatten(1), keys=key_rows(keys[:, start : start + len(qkv)]))

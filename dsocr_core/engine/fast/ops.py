@@ -21,7 +21,7 @@ from dsocr_core.kernels.prefill.add_norm import add_and_norm
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
 from dsocr_core.kernels.prefill.grouped_experts import grouped_down, grouped_gate_up, grouped_launches
 from dsocr_core.kernels.prefill.prefix_attention import prefix_attention
-from dsocr_core.kernels.prefill.rotary_cache import turn_and_cache
+from dsocr_core.kernels.prefill.rotary_cache import rotate_and_cache
 from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.prefill.window_attention import window_attention, window_launch
 
@@ -89,12 +89,12 @@ class Ops:
         self.kernels(gated)(gate_up, out)
         return out
 
-    def turn_and_cache(
+    def rotate_and_cache(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
-        """Turned queries (T, h, D) of `qkv` (T, h + 2 g, D); keys and values go to the caches (g, P, D)."""
+        """Rotated queries (T, h, D) of `qkv` (T, h + 2 g, D); keys and values go to the caches (g, P, D)."""
         q = qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * len(keys), qkv.shape[2])
-        self.kernels(turn_and_cache)(qkv, cos, sin, q, keys, values, start)
+        self.kernels(rotate_and_cache)(qkv, cos, sin, q, keys, values, start)
         return q
 
     def window_attention(

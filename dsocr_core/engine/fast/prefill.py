@@ -99,7 +99,7 @@ class FastPrefill:
         following = [layer.attention_norm for layer in layers[1:]] + [self._weights.norm]
         for number, (layer, norm) in enumerate(zip(layers, following, strict=True)):
             qkv = F.linear(y, layer.qkv).view(total, -1, config.head_dim)
-            q = ops.turn_and_cache(qkv, cos, sin, keys[number], values[number], 0)  # (B N, h, D)
+            q = ops.rotate_and_cache(qkv, cos, sin, keys[number], values[number], 0)  # (B N, h, D)
             q = q.view(pages, tokens, *q.shape[1:])
             if number == len(layers) - 1:
                 q, x = q[:, -1:], x.view(pages, tokens, -1)[:, -1].contiguous()
@@ -203,14 +203,14 @@ class _Recorded:
     ) -> None:
         self._embeddings = embeddings.clone()
         tokens = embeddings.shape[0] // pages
-        turn = copy.copy(rotary)
-        turn.cos, turn.sin = rotary.cos[:tokens].clone(), rotary.sin[:tokens].clone()
+        own = copy.copy(rotary)
+        own.cos, own.sin = rotary.cos[:tokens].clone(), rotary.sin[:tokens].clone()
         self._logits = torch.empty(0)
 
         def run() -> None:
-            self._logits = owner.run(self._embeddings, turn, core, pages)
+            self._logits = owner.run(self._embeddings, own, core, pages)
 
-        self._turn = turn
+        self._rotary = own
         self._replay: Callable[[], None] = recorder.recorded(run)
 
     def forward(self, embeddings: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class EncoderTower:
         keys, values = (y.new_empty(config.kv_heads, len(x), config.head_dim) for _ in "kv")
         for layer, norm in zip(self._layers, following, strict=True):
             qkv = F.linear(y, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
-            q = ops.turn_and_cache(qkv, at.cos, at.sin, keys, values, 0)  # (2 M, h, D)
+            q = ops.rotate_and_cache(qkv, at.cos, at.sin, keys, values, 0)  # (2 M, h, D)
             mixed = ops.prefix_attention(q, keys, values, at.starts, at.longest).flatten(1)
             if norm is following[-1]:
                 mixed, x = mixed[at.answers], x[at.answers]  # (M, C): no other row is read any more
@@ -111,7 +111,7 @@ class EncoderTower:
             answers = (own >= lengths.repeat_interleave(lengths) // 2).nonzero()[:, 0]
             longest, weight = int(lengths.max()), self._encoder.norm.weight
             own = own.to(weight.device)
-            cos, sin = (part[own].to(weight.dtype) for part in self._encoder.turn(longest))
+            cos, sin = (part[own].to(weight.dtype) for part in self._encoder.rotary_tables(longest))
             self._places[key] = _Places(
                 cos, sin, starts.to(weight.device, torch.int32), longest, answers.to(weight.device)
             )

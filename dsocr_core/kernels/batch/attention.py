@@ -246,6 +246,6 @@ def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) 
 
 
 def join_rows_reference(partial, log_sums, mixed, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     weights = torch.softmax(log_sums * math.log(2), dim=1).nan_to_num(0.0)  # (S, N, h)
     mixed.copy_((partial * weights.unsqueeze(-1)).sum(dim=1).view_as(mixed))

@@ -180,7 +180,7 @@ def accept(
 
 
 def accept_reference(best, tokens, states, drafts, ids, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     slots = len(tokens)
     rows = len(best[0]) // slots
     for slot in range(slots):

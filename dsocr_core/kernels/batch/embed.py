@@ -69,7 +69,7 @@ def embed_rows(
 
 
 def embed_rows_reference(tokens, states, drafts, table, x, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     slots = tokens.shape[0]
     positions, live = standing_reference(states, x.shape[0])
     for row, position in enumerate(positions.tolist()):

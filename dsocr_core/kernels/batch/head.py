@@ -156,7 +156,7 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
 
 
 def ban_repeats_reference(tokens, states, matched, logits, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     slots, ring = matched.shape[:2]
     for number, live in enumerate(standing_reference(states, len(logits))[1].tolist()):
         slot = number % slots
@@ -192,7 +192,7 @@ def best_of_parts(
 
 
 def best_of_parts_reference(logits, states, best_logit, best_token, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     live = standing_reference(states, len(logits))[1]
     for part in range(best_logit.shape[1]):
         logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (R,) each
@@ -227,7 +227,7 @@ def take_best_rows(
 
 
 def take_best_rows_reference(best_logit, best_token, tokens, states, eos, vocabulary, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     for slot, state in enumerate(states.tolist()):
         if state[DONE]:
             continue

@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """A batch: rotary positions of queries and keys, and each slot's new rows of the cache.
 
-Letters: S slots, R rows, h heads, D head dim, P positions a slot's cache holds, T positions to turn by.
+Letters: S slots, R rows, h heads, D head dim, P positions a slot's cache holds, T positions of the tables.
 
 A program is one head of one row; row r S + s is r tokens ahead of slot s's current one. A finished slot's
 cache stays as it is: the prefill of its next page may be writing it. Moves 6 h D elements a row. A cache of
@@ -46,11 +46,11 @@ def _rotary_rows(
     pair = tl.arange(0, EVERY)
     live = pair < HALF
     write = live & counts
-    turn = position * HEAD_DIM + pair
-    cos_first = tl.load(cos + turn, mask=write, other=0.0).to(tl.float32)
-    cos_second = tl.load(cos + turn + HALF, mask=write, other=0.0).to(tl.float32)
-    sin_first = tl.load(sin + turn, mask=write, other=0.0).to(tl.float32)
-    sin_second = tl.load(sin + turn + HALF, mask=write, other=0.0).to(tl.float32)
+    entry = position * HEAD_DIM + pair
+    cos_first = tl.load(cos + entry, mask=write, other=0.0).to(tl.float32)
+    cos_second = tl.load(cos + entry + HALF, mask=write, other=0.0).to(tl.float32)
+    sin_first = tl.load(sin + entry, mask=write, other=0.0).to(tl.float32)
+    sin_second = tl.load(sin + entry + HALF, mask=write, other=0.0).to(tl.float32)
 
     row = qkv + number * 3 * WIDTH + head * HEAD_DIM + pair
     first = tl.load(row, mask=live).to(tl.float32)
@@ -75,10 +75,10 @@ def _rotary_rows(
         key_scale = tl.load(key_scales + slot * HEADS + head)
     if value_scales is not None:
         value_scale = tl.load(value_scales + slot * HEADS + head)
-    turned = (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE)
-    tl.store(keys + cached, _cached(turned, key_scale, KEY), mask=write)
-    turned = (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE)
-    tl.store(keys + cached + HALF, _cached(turned, key_scale, KEY), mask=write)
+    rotated = (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE)
+    tl.store(keys + cached, _cached(rotated, key_scale, KEY), mask=write)
+    rotated = (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE)
+    tl.store(keys + cached + HALF, _cached(rotated, key_scale, KEY), mask=write)
     value = tl.load(row + 2 * WIDTH, mask=live)
     tl.store(values + cached, _cached(value, value_scale, VALUE), mask=write)
     value = tl.load(row + 2 * WIDTH + HALF, mask=live)
@@ -97,7 +97,7 @@ def rotary_rows(
     ring: int = 0,
     scales: Scales = NO_SCALES,
 ) -> None:
-    """Write the turned `q` (R, h, D) and each live slot's rows of `keys`, `values` (S, h, P, D).
+    """Write the rotated `q` (R, h, D) and each live slot's rows of `keys`, `values` (S, h, P, D).
 
     `qkv` (R, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring` slots
     behind each prompt are taken in turn; `scales` (S, h) float32 are those of keys and of values that are
@@ -105,7 +105,7 @@ def rotary_rows(
     """
     slots, heads, capacity, head_dim = keys.shape
     if head_dim % 2:
-        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
+        raise ValueError(f"head dim {head_dim} is odd: rotary positions rotate pairs")
     table, rows = (cos.shape[0], head_dim), qkv.shape[0]
     if rows % slots:
         raise ValueError(f"{rows} rows for {slots} slots")
@@ -123,22 +123,22 @@ def rotary_rows(
 
 
 def rotary_rows_reference(qkv, cos, sin, states, q, keys, values, launch=None, ring=0, scales=NO_SCALES):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     slots, heads, _, head_dim = keys.shape
     position, live = standing_reference(states, len(qkv))  # (R,)
     position = torch.where(live, position, 0).long()
     parts = qkv.view(len(qkv), 3, heads, head_dim)
-    turned_cos, turned_sin = cos[position, None], sin[position, None]  # (R, 1, D)
+    row_cos, row_sin = cos[position, None], sin[position, None]  # (R, 1, D)
 
-    def turn(z):
+    def rotate(z):
         first, second = z.chunk(2, dim=-1)
-        turned: Tensor = z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
-        return turned
+        rotated: Tensor = z * row_cos + torch.cat([-second, first], dim=-1) * row_sin
+        return rotated
 
-    q.copy_(turn(parts[:, 0]) * live[:, None, None])
+    q.copy_(rotate(parts[:, 0]) * live[:, None, None])
     rows = live.nonzero()[:, 0]
     own = [place_reference(states[row % slots], ring, row // slots)[0] for row in rows.tolist()]
-    for half, new, scale in zip((keys, values), (turn(parts[:, 1]), parts[:, 2]), scales, strict=True):
+    for half, new, scale in zip((keys, values), (rotate(parts[:, 1]), parts[:, 2]), scales, strict=True):
         for row, at in zip(rows.tolist(), own, strict=True):
             by = None if scale is None else scale[row % slots, :, None]
             half[row % slots, :, at] = as_cached(new[row], by)

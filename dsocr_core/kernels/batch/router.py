@@ -83,7 +83,7 @@ def route_rows(
 
 
 def route_rows_reference(products, experts, states, ids, weights, scaling, launch=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     for slot, row in enumerate(products[:, :experts].to(torch.float32)):
         ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)
     done = ~standing_reference(states, len(ids))[1]
@@ -109,7 +109,7 @@ def gated_rows(products: Tensor, first: int, gated: Tensor, launch: Launch) -> N
 
 
 def gated_rows_reference(products: Tensor, first: int, gated: Tensor, launch: Launch | None = None) -> None:
-    """The same in plain torch."""
+    """Reference in plain torch."""
     inner = gated.shape[1]
     gate, up = products[:, first : first + 2 * inner].chunk(2, dim=1)  # (S, I) each
     gated.copy_(F.silu(gate) * up)

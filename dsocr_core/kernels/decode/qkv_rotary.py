@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Norm, query/key/value products, rotary positions, and the cache's new row.
 
-Letters: C hidden size, h heads, D head dim, P positions the cache holds, T positions to turn by.
+Letters: C hidden size, h heads, D head dim, P positions the cache holds, T positions of the tables.
 
-A program makes `rows` pairs (d, d + D/2) of one head of q, k or v, so that it can turn them itself.
+A program makes `rows` pairs (d, d + D/2) of one head of q, k or v, so that it can rotate them itself.
 Moves 3 h D C weights and reads x of C.
 """
 
@@ -37,25 +37,25 @@ def _qkv_rotary(
     gains = load_vector(gain, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
     slot, _ = place(position, state, RING)
-    turn = position * HEAD_DIM + pair
-    cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
-    cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
-    sin_first = tl.load(sin + turn, mask=live).to(tl.float32)
-    sin_second = tl.load(sin + turn + HALF, mask=live).to(tl.float32)
+    entry = position * HEAD_DIM + pair
+    cos_first = tl.load(cos + entry, mask=live).to(tl.float32)
+    cos_second = tl.load(cos + entry + HALF, mask=live).to(tl.float32)
+    sin_first = tl.load(sin + entry, mask=live).to(tl.float32)
+    sin_second = tl.load(sin + entry + HALF, mask=live).to(tl.float32)
 
     await_previous(PDL)
     y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
     first = rounded(dot_rows(first_rows, y, COUNT, PAIRS, CHUNK), DTYPE)
     second = rounded(dot_rows(second_rows, y, COUNT, PAIRS, CHUNK), DTYPE)
-    turned_first = rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)
-    turned_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
+    rotated_first = rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)
+    rotated_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
     cached = head.to(tl.int64) * capacity * HEAD_DIM + slot * HEAD_DIM + pair
     if part == 0:
-        tl.store(q + head * HEAD_DIM + pair, turned_first.to(DTYPE), mask=live)
-        tl.store(q + head * HEAD_DIM + pair + HALF, turned_second.to(DTYPE), mask=live)
+        tl.store(q + head * HEAD_DIM + pair, rotated_first.to(DTYPE), mask=live)
+        tl.store(q + head * HEAD_DIM + pair + HALF, rotated_second.to(DTYPE), mask=live)
     elif part == 1:
-        tl.store(keys + cached, turned_first.to(DTYPE), mask=live)
-        tl.store(keys + cached + HALF, turned_second.to(DTYPE), mask=live)
+        tl.store(keys + cached, rotated_first.to(DTYPE), mask=live)
+        tl.store(keys + cached + HALF, rotated_second.to(DTYPE), mask=live)
     else:
         tl.store(values + cached, first.to(DTYPE), mask=live)
         tl.store(values + cached + HALF, second.to(DTYPE), mask=live)
@@ -77,7 +77,7 @@ def qkv_rotary(
     launch: Launch,
     ring: int = 0,
 ) -> None:
-    """Write the turned `q` (h, D) and the current position's row of `keys` and `values` (h, P, D).
+    """Write the rotated `q` (h, D) and the current position's row of `keys` and `values` (h, P, D).
 
     `x`, `gain` (C,); weights (h D, C); `cos`, `sin` (T, D); `state` (SIZE,) int32; `ring` slots behind the
     prompt are taken in turn.
@@ -85,7 +85,7 @@ def qkv_rotary(
     heads, capacity, head_dim = keys.shape
     width, device = x.shape[0], x.device
     if head_dim % 2:
-        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
+        raise ValueError(f"head dim {head_dim} is odd: rotary positions rotate pairs")
     matrix, table = (heads * head_dim, width), (cos.shape[0], head_dim)
     expect_all(
         x.dtype, device, x=(x, (width,)), gain=(gain, (width,)),
@@ -118,8 +118,8 @@ def qkv_rotary_reference(
     heads = q_weight.shape[0] // cos.shape[1]
     q, k, v = (product_reference(w, y).view(heads, -1) for w in (q_weight, k_weight, v_weight))  # (h, D)
 
-    def turn(z: Tensor) -> Tensor:
+    def rotate(z: Tensor) -> Tensor:
         first, second = z.chunk(2, dim=-1)
         return z * cos[position] + torch.cat([-second, first], dim=-1) * sin[position]
 
-    return turn(q), turn(k), v
+    return rotate(q), rotate(k), v

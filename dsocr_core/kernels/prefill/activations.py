@@ -57,12 +57,12 @@ def gated(gate_up: Tensor, out: Tensor) -> None:
 
 
 def quick_gelu_reference(x: Tensor) -> None:
-    """The same in plain torch."""
+    """Reference in plain torch."""
     wide = x.to(torch.float32)
     x.copy_(wide * torch.sigmoid(QUICK_GELU_SLOPE * wide))
 
 
 def gated_reference(gate_up: Tensor, out: Tensor) -> None:
-    """The same in plain torch."""
+    """Reference in plain torch."""
     gate, up = gate_up.to(torch.float32).chunk(2, dim=-1)
     out.copy_(F.silu(gate) * up)

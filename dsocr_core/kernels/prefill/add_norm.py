@@ -90,7 +90,7 @@ def add_and_norm(
 
 
 def add_and_norm_reference(x, gain, y, eps, added=None, routed=None, weights=None, bias=None):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     wide = x.to(torch.float32)
     if added is not None:
         wide = wide + added.to(torch.float32)

@@ -59,7 +59,7 @@ def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
 
 
 def order_by_expert_reference(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
-    """The same in plain torch."""
+    """Reference in plain torch."""
     flat = chosen.flatten()
     slots.copy_(torch.argsort(flat, stable=True))
     before = torch.arange(starts.numel(), dtype=flat.dtype, device=flat.device)

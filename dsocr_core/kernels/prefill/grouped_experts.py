@@ -185,7 +185,7 @@ def _expect_order(slots: Tensor, starts: Tensor, experts: int, device: torch.dev
 
 
 def grouped_gate_up_reference(x, slots, starts, gate, up, gated, launch=None):
-    """The same by a loop over the experts, gate and up in float32."""
+    """Reference: a loop over the experts, gate and up in float32."""
     rows = x[slots.long() // (slots.shape[0] // x.shape[0])].to(torch.float32)  # (T k, C)
     parts = [
         F.silu(part @ g.to(torch.float32).t()) * (part @ u.to(torch.float32).t())
@@ -195,7 +195,7 @@ def grouped_gate_up_reference(x, slots, starts, gate, up, gated, launch=None):
 
 
 def grouped_down_reference(gated, slots, starts, down, routed, launch=None):
-    """The same by a loop over the experts."""
+    """Reference: a loop over the experts."""
     parts = torch.split(gated.to(torch.float32), _counts(starts))
     rows = torch.cat([part @ d.to(torch.float32).t() for part, d in zip(parts, down, strict=True)])
     routed.view(len(rows), -1)[slots.long()] = rows.to(routed.dtype)

@@ -104,7 +104,7 @@ def prefix_attention(
 
 
 def prefix_attention_reference(q, keys, values, out, starts, longest, halves=True):
-    """The same view by view, under a mask."""
+    """Reference: view by view, under a mask."""
     for start, end in pairwise(starts.tolist()):
         seen = None
         if halves:

@@ -15,7 +15,7 @@ from dsocr_core.kernels.launch import await_previous, expect, expect_all, overla
 
 
 @triton.jit(do_not_specialize=["start"])
-def _turn_and_cache(
+def _rotate_and_cache(
     qkv, cos, sin, q, keys, values, start, key_stride, value_stride,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr,
     PAIRS: tl.constexpr, PDL: tl.constexpr,
@@ -34,12 +34,12 @@ def _turn_and_cache(
     second = tl.load(held + HALF, mask=live, other=0.0)
     position = start + token
     if part < 2:
-        turn = position * HEAD_DIM + pair
+        entry = position * HEAD_DIM + pair
         inside = pair < HALF
-        cos_first = tl.load(cos + turn, mask=inside, other=0.0).to(tl.float32)
-        cos_second = tl.load(cos + turn + HALF, mask=inside, other=0.0).to(tl.float32)
-        sin_first = tl.load(sin + turn, mask=inside, other=0.0).to(tl.float32)
-        sin_second = tl.load(sin + turn + HALF, mask=inside, other=0.0).to(tl.float32)
+        cos_first = tl.load(cos + entry, mask=inside, other=0.0).to(tl.float32)
+        cos_second = tl.load(cos + entry + HALF, mask=inside, other=0.0).to(tl.float32)
+        sin_first = tl.load(sin + entry, mask=inside, other=0.0).to(tl.float32)
+        sin_second = tl.load(sin + entry + HALF, mask=inside, other=0.0).to(tl.float32)
         one, other = first.to(tl.float32), second.to(tl.float32)
         first = (one * cos_first - other * sin_first).to(qkv.dtype.element_ty)
         second = (other * cos_second + one * sin_second).to(qkv.dtype.element_ty)
@@ -57,20 +57,22 @@ def _turn_and_cache(
         tl.store(at + HALF, second, mask=live)
 
 
-def turn_and_cache(
+def rotate_and_cache(
     qkv: Tensor, cos: Tensor, sin: Tensor, q: Tensor, keys: Tensor, values: Tensor, start: int
 ) -> None:
-    """Write the turned `q` (N, h, D), and rows start to start + N of `keys` and `values` (g, P, D).
+    """Write the rotated `q` (N, h, D), and rows start to start + N of `keys` and `values` (g, P, D).
 
     `qkv` (N, h + 2 g, D): queries, keys, values; `cos`, `sin` (at least start + N, D). Heads of the cache may
     lie apart; all else is contiguous.
     """
     (tokens, heads, head_dim), (groups, positions, _), device = q.shape, keys.shape, qkv.device
     if head_dim % 2:
-        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
+        raise ValueError(f"head dim {head_dim} is odd: rotary positions rotate pairs")
     end = start + tokens
     if not tokens or start < 0 or end > min(positions, cos.shape[0]):
-        raise ValueError(f"positions {start} to {end} of a cache of {positions}, {cos.shape[0]} to turn by")
+        raise ValueError(
+            f"positions {start} to {end} of a cache of {positions}, {cos.shape[0]} of the tables"
+        )
     expect_all(
         qkv.dtype, device,
         qkv=(qkv, (tokens, heads + 2 * groups, head_dim)), q=(q, (tokens, heads, head_dim)),
@@ -80,24 +82,24 @@ def turn_and_cache(
         if tuple(cache.shape) != (groups, positions, head_dim):
             raise ValueError(f"{name} is {list(cache.shape)}, expected {[groups, positions, head_dim]}")
         expect(f"{name} of a head", cache[0], (positions, head_dim), qkv.dtype, device)
-    _turn_and_cache[(tokens, 3)](
+    _rotate_and_cache[(tokens, 3)](
         qkv, cos, sin, q, keys, values, start, keys.stride(0), values.stride(0),
         HEADS=heads, GROUPS=groups, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(max(heads, groups)),
         PAIRS=triton.next_power_of_2(head_dim // 2), num_warps=4, **overlapping(device),
     )  # fmt: skip
 
 
-def turn_and_cache_reference(qkv, cos, sin, q, keys, values, start):
-    """The same in plain torch."""
+def rotate_and_cache_reference(qkv, cos, sin, q, keys, values, start):
+    """Reference in plain torch."""
     (tokens, heads, _), groups = q.shape, len(keys)
     end = start + tokens
-    turn_cos, turn_sin = (table[start:end, None].to(torch.float32) for table in (cos, sin))  # (N, 1, D)
+    row_cos, row_sin = (table[start:end, None].to(torch.float32) for table in (cos, sin))  # (N, 1, D)
 
-    def turn(x):
+    def rotate(x):
         first, second = x.to(torch.float32).chunk(2, dim=-1)
-        turned: Tensor = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
-        return turned.to(x.dtype)
+        rotated: Tensor = x.to(torch.float32) * row_cos + torch.cat([-second, first], dim=-1) * row_sin
+        return rotated.to(x.dtype)
 
     own, k, v = qkv.split([heads, groups, groups], dim=1)
-    q.copy_(turn(own))
-    keys[:, start:end], values[:, start:end] = turn(k).transpose(0, 1), v.transpose(0, 1)
+    q.copy_(rotate(own))
+    keys[:, start:end], values[:, start:end] = rotate(k).transpose(0, 1), v.transpose(0, 1)

@@ -76,7 +76,7 @@ def route_tokens(x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, sca
 
 
 def route_tokens_reference(x, router, chosen, weights, scaling):
-    """The same in plain torch."""
+    """Reference in plain torch."""
     logits = x.to(torch.float32) @ router.to(torch.float32).t()  # (T, E)
     for token, row in enumerate(logits):
         chosen[token], weights[token] = route_reference(row, chosen.shape[1], scaling)

@@ -172,7 +172,7 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
 
 
 def window_attention_reference(qkv, bias, terms, out, grid_side, window, launch=None):
-    """The same of windows split off with their padding, the bias materialised, by torch's attention."""
+    """Reference: torch's attention on windows split off with their padding, the bias materialised."""
     tokens, _, heads, head_dim = qkv.shape
     n, beyond = window**2, -grid_side % window
     # The patches of every window; where a window has none the one behind the last, whose key is the bias.

@@ -91,15 +91,15 @@ class Rotary:
         self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
 
     def rotate(self, x: Tensor, start: int) -> Tensor:
-        """Turn (B, h, N, D) by its positions start..start+N, pairing the two halves of D."""
+        """Rotate (B, h, N, D) by its positions start..start+N, pairing the two halves of D."""
         end = start + x.shape[2]
         if end > self.cos.shape[0]:
-            raise IndexError(f"rotary table of {self.cos.shape[0]} positions cannot turn position {end}")
-        return turned(x, self.cos[start:end], self.sin[start:end])
+            raise IndexError(f"rotary table of {self.cos.shape[0]} positions lacks position {end}")
+        return rotated(x, self.cos[start:end], self.sin[start:end])
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """(..., D) turned by angles that go with it, pairing the two halves of D."""
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate (..., D) by the angles of its positions, pairing the two halves of D."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos) + (torch.cat([-second, first], dim=-1) * sin)
 

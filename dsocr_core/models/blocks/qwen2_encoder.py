@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.models.blocks.attention import turned
+from dsocr_core.models.blocks.attention import rotated
 from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
 from dsocr_core.models.config import Qwen2Config
 
@@ -32,7 +32,7 @@ class Qwen2Encoder(nn.Module):
         x = features.flatten(2).transpose(1, 2)  # (B, T, C)
         count = x.shape[1]
         x = torch.cat([x, self.queries_for(count).expand(x.shape[0], -1, -1)], dim=1)  # (B, N, C)
-        cos, sin = (part[None, None].to(x.dtype) for part in self.turn(x.shape[1]))  # (1, 1, N, D)
+        cos, sin = (part[None, None].to(x.dtype) for part in self.rotary_tables(x.shape[1]))  # (1, 1, N, D)
         mask = _mask(x.shape[0], count, x, self.causal)
         for layer in self.layers:
             x = layer(x, (cos, sin), mask)
@@ -45,7 +45,7 @@ class Qwen2Encoder(nn.Module):
                 return queries.weight
         raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
 
-    def turn(self, positions: int) -> tuple[Tensor, Tensor]:
+    def rotary_tables(self, positions: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (N, D) float32, of frequencies rounded to the weights' dtype, as published."""
         dim, device = self.config.head_dim, self.norm.weight.device
         steps = torch.arange(0, dim, 2, dtype=torch.int64, device=device).float()
@@ -74,8 +74,8 @@ class Qwen2Layer(nn.Module):
         self.input_layernorm = RmsNorm(config.width, config.rms_norm_eps)
         self.post_attention_layernorm = RmsNorm(config.width, config.rms_norm_eps)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), turn, mask)
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rotary, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -91,13 +91,13 @@ class Qwen2Attention(nn.Module):
         self.v_proj = nn.Linear(config.width, narrow)
         self.o_proj = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         b, n, width = x.shape
         q, k, v = (
             proj(x).view(b, n, -1, self.head_dim).transpose(1, 2)  # (B, h or k, N, D)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = turned(q, *turn), turned(k, *turn)
+        q, k = rotated(q, *rotary), rotated(k, *rotary)
         k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
         if x.device.type == "cuda":  # the same call as published: other strides may take another kernel
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()

@@ -99,13 +99,13 @@ class _Attention:
         self._cache, self._core, self._cos = cache, core, rotary.cos
         # Of -b * sin only the sign moves: b * -sin.
         self._minus_sin, self._sin = -rotary.sin[:, :half], rotary.sin[:, half:]
-        straight, turned, crossed = (torch.empty(2, heads, dim) for _ in range(3))  # queries, keys
+        straight, rotated, crossed = (torch.empty(2, heads, dim) for _ in range(3))  # queries, keys
         value = torch.empty(heads, dim)
-        self._straight, self._turned, self._crossed = straight, turned, crossed
+        self._straight, self._rotated, self._crossed = straight, rotated, crossed
         self._first, self._second = straight[..., :half], straight[..., half:]
         self._to_first, self._to_second = crossed[..., :half], crossed[..., half:]
         self._rows = tuple(part.view(1, -1) for part in (straight[0], straight[1], value))
-        self._query, self._key = turned[0].view(1, heads, 1, dim), turned[1].view(1, heads, 1, dim)
+        self._query, self._key = rotated[0].view(1, heads, 1, dim), rotated[1].view(1, heads, 1, dim)
         self._value = value.view(1, heads, 1, dim)
 
     def begin(self) -> None:
@@ -113,7 +113,7 @@ class _Attention:
         cache, at = self._cache, self._cache.length
         slot, end = cache.place()
         if at >= self._cos.shape[0]:
-            raise IndexError(f"rotary table of {self._cos.shape[0]} positions cannot turn position {at + 1}")
+            raise IndexError(f"rotary table of {self._cos.shape[0]} positions lacks position {at + 1}")
         self._turn = self._cos[at], self._minus_sin[at], self._sin[at]  # (D,), (D/2,) twice
         self._keys, self._values = (  # L times (1, h, P, D)
             held.narrow(3, 0, end).unbind(0) for held in (cache.keys, cache.values)
@@ -127,11 +127,11 @@ class _Attention:
         for product, row in zip(qkv, self._rows, strict=True):
             product(x, row)
         cos, minus_sin, sin = self._turn
-        turned = self._turned
-        torch.mul(self._straight, cos, out=turned)
+        rotated = self._rotated
+        torch.mul(self._straight, cos, out=rotated)
         torch.mul(self._second, minus_sin, out=self._to_first)
         torch.mul(self._first, sin, out=self._to_second)
-        turned.add_(self._crossed)
+        rotated.add_(self._crossed)
         self._new_keys[layer].copy_(self._key)
         self._new_values[layer].copy_(self._value)
         y = self._core(self._query, self._keys[layer], self._values[layer])  # (1, h, 1, D)

@@ -24,7 +24,7 @@ from dsocr_core.kernels.prefill.grouped_experts import (
     grouped_gate_up,
     grouped_gate_up_reference,
 )
-from dsocr_core.kernels.prefill.rotary_cache import turn_and_cache, turn_and_cache_reference
+from dsocr_core.kernels.prefill.rotary_cache import rotate_and_cache, rotate_and_cache_reference
 from dsocr_core.kernels.prefill.route_tokens import route_tokens, route_tokens_reference
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.layers import RmsNorm
@@ -145,9 +145,9 @@ def test_add_and_norm_matches_its_reference(
     ("tokens", "heads", "groups", "dim", "positions", "start"),
     [(7, 5, 5, 64, 20, 0), (3, 2, 2, 12, 9, 6), (1, 10, 10, 128, 4, 3), (5, 6, 2, 16, 9, 1)],
 )
-@pytest.mark.parametrize("turn", [turn_and_cache, turn_and_cache_reference], ids=["kernel", "plain"])
-def test_turns_and_cached_rows_are_the_eager_engines(
-    turn: Callable[..., None], tokens: int, heads: int, groups: int, dim: int, positions: int, start: int,
+@pytest.mark.parametrize("rotate", [rotate_and_cache, rotate_and_cache_reference], ids=["kernel", "plain"])
+def test_rotated_and_cached_rows_are_the_eager_engines(
+    rotate: Callable[..., None], tokens: int, heads: int, groups: int, dim: int, positions: int, start: int,
     dtype: torch.dtype, device: torch.device,
 ) -> None:  # fmt: skip
     new, end = Random(dim, dtype, device), start + tokens
@@ -157,7 +157,7 @@ def test_turns_and_cached_rows_are_the_eager_engines(
     # The heads of one sequence in a cache of two lie apart.
     keys, values = (new.normal(groups, 2, positions, dim)[:, 1] for _ in "kv")
     before, q = (keys.clone(), values.clone()), new.poison(tokens, heads, dim)
-    turn(qkv, rotary.cos, rotary.sin, q, keys, values, start)
+    rotate(qkv, rotary.cos, rotary.sin, q, keys, values, start)
     own, key, value = qkv.split([heads, groups, groups], dim=1)
     wanted = [rotary.rotate(part[None].transpose(1, 2), start)[0] for part in (own, key)]
     found = q.transpose(0, 1), keys[:, start:end], values[:, start:end]
