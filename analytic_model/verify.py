@@ -60,7 +60,7 @@ class Row:
 
     config: str
     run: str
-    """Attention, device, and what is particular about it."""
+    """Attention, device, and any particulars."""
     case: str
     stage: str
     operator: str
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def gap(self) -> float:
-        """Relative to the larger of the two, so 0 to 1."""
+        """Difference relative to the larger, 0 to 1."""
         if self.analytic == self.measured:
             return 0.0
         return abs(self.analytic - self.measured) / max(abs(self.analytic), abs(self.measured))
@@ -80,7 +80,7 @@ Case = tuple[str, Workload]
 
 
 def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
-    """Presets and grids x prompts x decode lengths; longer ones for the first and the last of the pages."""
+    """Presets and grids x prompts x decode lengths. The first and the last page get longer ones, too."""
     grids, prompts, decodes = QUICK if quick else EVERY
     # Of a preset that cuts no pages the size does not matter.
     pages = [
@@ -101,23 +101,23 @@ def odd_cases(quick: bool = False) -> Iterator[Case]:
 
 
 def small_cases() -> Iterator[Case]:
-    """Quick to run for real."""
+    """Cases for real runs."""
     yield _page_case("tiny", 1, 1, 10, 6)
     tiles = Workload(views=(128, 128, 192), grid=(2, 1), prompt_tokens=7, decode_tokens=4)
     yield "2 tiles of 128 and a view of 192, prompt 7, new 4", tiles
 
 
 def _page_case(preset: str, columns: int, rows: int, prompt: int, new: int) -> Case:
-    """A page that a preset which cuts pages cuts into that grid."""
+    """A page that the preset cuts into that grid."""
     workload = Workload.from_image(columns * TILE_SIZE, rows * TILE_SIZE, preset, prompt, new)
     columns, rows = workload.grid
     return f"{preset} {columns}x{rows}, prompt {prompt}, new {new}", workload
 
 
 class Verification:
-    """Collects rows; reports progress on stderr.
+    """Comparisons of predicted with counted FLOPs, as `rows`.
 
-    `device` is one more device to run every config on for real.
+    Every config also runs for real on `device`, if any.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Verification:
         self.rows: list[Row] = []
 
     def core(self, name: str, config: ModelConfig) -> None:
-        """Our own modules of that config, under every attention."""
+        """Compare a config's modules under every attention."""
         cases, small = [*page_cases(self.presets, self.quick), *odd_cases(self.quick)], [*small_cases()]
         meta, whole = Meter(config), Meter(config, whole=True)
         for attention in ATTENTIONS:
@@ -144,7 +144,7 @@ class Verification:
                 self.compare(name, f"{device}, fused", config, seen, fused, small)
 
     def parameters(self, name: str, config: ModelConfig, file: Path) -> None:
-        """Parameters of each module, and the index beside the config where there is one."""
+        """Compare the parameters of each module, and the index beside the config if any."""
         counted = count_parameters(config)
         for part, analytic in parameters(config).items():
             self.rows.append(Row(name, "meta", "", "parameters", part, analytic, counted[part]))
@@ -156,9 +156,9 @@ class Verification:
     def compare(
         self, name: str, run: str, config: ModelConfig, policy: Policy, meter: Meter, cases: Sequence[Case]
     ) -> None:
-        """Add rows of each case under the policy, its attention included; `run` says where and how.
+        """Add rows of each case under the policy and its attention. `run` says where and how.
 
-        A row for each operator that either side has, and one for all of them.
+        Rows: one for each operator that either side has, and one for all of them.
         """
         run, began = f"{policy.attention}, {run}", time.perf_counter()
         for case, workload in cases:
@@ -198,7 +198,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
 
 
 def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
-    """Every comparison asked for: of those configs, else of CONFIGS. Raises DsocrError."""
+    """Make all comparisons of those configs, else of CONFIGS. Raises DsocrError."""
     known = {name: file for name, file in CONFIGS.items() if file.is_file()}
     files = {_label(file): file for file in configs} or known
     try:

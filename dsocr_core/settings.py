@@ -293,7 +293,7 @@ class Settings:
 
     @property
     def attention_note(self) -> str:
-        """Why both sides of a comparison have another attention; empty when they have the same."""
+        """Note that two sides have different attentions; empty when they have the same."""
         of: dict[str, Settings] = {spec.kind: self.of_spec(spec) for spec in self.specs}
         if not {"eager", VENDOR} <= of.keys():
             return ""

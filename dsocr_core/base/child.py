@@ -122,7 +122,7 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it, and wait until all is cleaned up. May be repeated."""
+        """Kill the process and close its pipes. May be repeated."""
         self.kill()
         self._process.wait()
         for thread in self._threads:

@@ -21,19 +21,19 @@ _CONTROL = re.compile(
 
 
 def name_text(name: str | PurePath) -> str:
-    """A file name or path as text that can be stored: the name itself but for bytes that are not UTF-8."""
+    """A file name or path as text that can be stored: bytes that are not UTF-8 are escaped."""
     text = str(name)
     known = not _NOT_UTF8.search(text) and not _ESCAPED.search(text)
     return text if known else encodable(text.replace("\\", "\\\\"))
 
 
 def text_name(text: str) -> str:
-    """The file name or path whose text this is."""
+    """The file name or path of a `name_text`."""
     return _ESCAPED.sub(lambda found: os.fsdecode(bytes.fromhex(found[1])) if found[1] else "\\", text)
 
 
 def encodable(text: str) -> str:
-    """A text that was made of names and others, as UTF-8 can hold it."""
+    """Escape in a text what UTF-8 cannot hold."""
     return _NOT_UTF8.sub(_byte, text)
 
 

@@ -159,13 +159,13 @@ def _costs(page: Page, attention: Attention, count_unsupported: bool) -> Answer:
 def _of_run(run: str, backend: str, options: HistoryOptions, config: Path | None) -> Answer:
     """What each stage of a run took, its lower bound and its FLOPs; `config` is for one without its own."""
     from analytic_model.counted import count_run
-    from dsocr_core.runs.flop_gaps import NOT_COUNTED, lost_sentence, stages_of
+    from dsocr_core.runs.flop_gaps import NOT_COUNTED, lost_sentence, stage_gaps
 
     with options.opened(name_problems=False) as opened:
         missing, _ = opened.query("gap_missing")
         if ((missing["run_id"] == run) & (missing["reason"] == NOT_COUNTED)).any():
             count_run(opened, run, None if config is None else read_config(config)[0])
-        stages = stages_of(opened, run, backend)
+        stages = stage_gaps(opened, run, backend)
     times = {name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
     table = figures_table(stages.assign(**times)[["stage", *_STAGES]], _STAGES)
     return Answer({"run": run, "stages": records(stages)}, (lost_sentence(stages), table))

@@ -27,7 +27,7 @@ from dsocr_core.cli import flops, history
 from dsocr_core.cli.bench import bench, gate, profile
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
-from dsocr_core.cli.options import Command, Parser, add_command, add_parser, take_sides, values_of
+from dsocr_core.cli.options import Command, Parser, add_command, add_parser, chosen_arguments, take_sides
 from dsocr_core.cli.run import run
 from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = SafeConsole(stderr=chosen.get("json", False))
         if not console.is_terminal:
             console.width = 400 if given[0] == "history" else 140
-        values = values_of(command, chosen)
+        values = chosen_arguments(command, chosen)
         if "typed" in inspect.signature(command).parameters:
             values["typed"] = name_text(shlex.join(["python", "-m", "dsocr_core", *given]))
         answer = command(**values)

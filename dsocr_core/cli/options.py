@@ -226,14 +226,14 @@ def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
         action.option_strings = [each.replace("_", "-") for each in action.option_strings]
 
 
-def values_of(of: Any, chosen: Namespace) -> dict[str, Any]:
-    """The arguments of a function, or of a dataclass, in the options that were chosen. Raises DsocrError."""
+def chosen_arguments(of: Any, chosen: Namespace) -> dict[str, Any]:
+    """Arguments for the function or dataclass `of`, from the parsed options. Raises DsocrError."""
     values: dict[str, Any] = {}
     for each in _parameters(of):
         if each.item is Settings:
             values[each.name] = settings_of(chosen, each.marks)
         elif is_dataclass(each.item):
-            values[each.name] = each.item(**values_of(each.item, chosen))  # type: ignore[operator]
+            values[each.name] = each.item(**chosen_arguments(each.item, chosen))  # type: ignore[operator]
         else:
             value = chosen[each.name.rstrip("_")]
             made = Path if each.item is Path and value is not None else lambda same: same
@@ -242,6 +242,6 @@ def values_of(of: Any, chosen: Namespace) -> dict[str, Any]:
 
 
 def settings_of(chosen: Namespace, skip: Sequence[str] = ()) -> Settings:
-    """The settings that `add_settings` made options of. Raises DsocrError."""
+    """Settings from the options that `add_settings` added. Raises DsocrError."""
     names = Settings.__dataclass_fields__.keys() - {*skip, *SIDES}
     return Settings(**{name: chosen[name] for name in names})

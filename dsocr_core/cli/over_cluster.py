@@ -183,7 +183,7 @@ def _listed(
     from dsocr_core.read.report import PARITY_WORDS, SHOWN, parity_table
 
     verdicts = {verdict: compared.verdicts[verdict] for verdict in VERDICTS}
-    tokens, rate = compared.tokens_equal, compared.error_rate
+    tokens, rate = compared.tokens_equal, compared.mean_error_rate
     figures = ("pages", "not_compared", "passed", "failed", "worst")
     values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
         "verdicts": verdicts, "character_error_rate": rate, "tokens_equal": tokens[True] if tokens else None,

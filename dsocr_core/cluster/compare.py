@@ -111,8 +111,8 @@ class Compared:
         return self.verdicts.total()
 
     @property
-    def error_rate(self) -> float | None:
-        """Mean of the pages that both sides read; None without one."""
+    def mean_error_rate(self) -> float | None:
+        """Mean CER of the pages that both sides read; None without one."""
         return statistics.fmean(self.error_rates) if self.error_rates else None
 
     @property

@@ -37,7 +37,7 @@ class PreparedPage:
     staged: Staged | None = None
     """Views of them, ready to be copied to the device."""
     hashes: tuple[str, str] | None = None
-    """Of the global view and of the tiles."""
+    """Hashes of global view and tiles."""
     draft: tuple[int, ...] | None = None
     """The tokens that it may have; None where they were not asked for."""
 
@@ -66,7 +66,7 @@ class PageInputs:
 
     @cached_property
     def recorded(self) -> ModelInputs:
-        """Give what is recorded of the inputs. Waits for the hashes."""
+        """Inputs as they are recorded. Waits for the hashes."""
         of_view, of_tiles = self.hashes()
         return replace(self.unhashed, global_sha256=of_view, tiles_sha256=of_tiles)
 
@@ -83,12 +83,12 @@ class Pixels:
 
     @property
     def passes(self) -> tuple[Tensor, ...]:
-        """Views in the order of their passes: all tiles together, then a global view at a time."""
+        """Views in the order of their passes: all tiles together, then each global view alone."""
         return (*(() if self.tiles is None else (self.tiles,)), *torch.split(self.global_view, 1))
 
     @property
     def images(self) -> tuple[tuple[Tensor, ...], ...]:
-        """The passes of each image."""
+        """Passes of each image."""
         return (self.passes,) if self.tiles is not None else tuple((view,) for view in self.passes)
 
     def fused(self, features: Sequence[Tensor]) -> list[Tokens]:

@@ -24,7 +24,7 @@ MOST_THREADS = 8
 
 @dataclass(frozen=True)
 class Work:
-    """A prepared page, and what its result is returned with."""
+    """A prepared page, and the key of its result."""
 
     key: object
     request: OcrRequest
@@ -32,7 +32,7 @@ class Work:
 
 
 class Source(Protocol):
-    """Source of prepared pages."""
+    """Queue of prepared pages."""
 
     def take(self, timeout_s: float) -> Work | None:
         """The next page; None when none is ready within that time, or there are no more."""
@@ -40,7 +40,7 @@ class Source(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """There are no more pages."""
+        """No more pages follow."""
         ...
 
 

@@ -58,9 +58,9 @@ class _Compilers(ThreadPoolExecutor):
 
     def submit(self, compile_kernel: Callable[[], Any], /) -> Future[Any]:  # type: ignore[override]
         self._count += 1
-        return super().submit(self._make_ready, compile_kernel)
+        return super().submit(self._compile_and_load, compile_kernel)
 
-    def _make_ready(self, compile_kernel: Callable[[], Any]) -> Any:
+    def _compile_and_load(self, compile_kernel: Callable[[], Any]) -> Any:
         kernel = compile_kernel()
         with torch.cuda.device(self._device):
             kernel.run  # noqa: B018 - builds its launcher and loads it

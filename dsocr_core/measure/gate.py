@@ -68,8 +68,8 @@ def looks(most: int) -> tuple[int, ...]:
     return tuple(sorted({max(FEWEST_ROUNDS, -(-most // 2)), most}))
 
 
-def error_of(metrics: Sequence[str], most: int) -> float:
-    """Error of one interval: each may err, so their errors are added up."""
+def error_per_interval(metrics: Sequence[str], most: int) -> float:
+    """Error probability of one interval: their sum is ERROR (Bonferroni)."""
     return ERROR / (len(looks(most)) * len(metrics))
 
 
@@ -207,7 +207,9 @@ def _judged(
     rates = {each.run_id: each.rates for each in every}
     with History(plan.location, histories.SEED_LOCATION) as history:
         used = [runs for runs in zip(runs_a, runs_b, strict=True) if plan.contended or busy.isdisjoint(runs)]
-        found = compare_processes(history, used, engine, rates, plan.neutral, error_of(metrics, plan.most))
+        found = compare_processes(
+            history, used, engine, rates, plan.neutral, error_per_interval(metrics, plan.most)
+        )
         record = history.record(runs_b[0])
     missing = CONTENDED if busy and not used else "not measured on both sides"
     found = found.set_index("stage")[[*_TIMES, "verdict", "why", "runs_a", "runs_b", "pages"]]

@@ -42,7 +42,7 @@ def counting(fused: bool = False) -> Iterator[FlopCounterMode]:
 def count_flops(
     call: Callable[..., Any], *arguments: Any, fused: bool = False, **named: Any
 ) -> tuple[Any, dict[str, Flops]]:
-    """The call's result, and what torch counts in it by module; a path begins with the outermost class."""
+    """Return the call's result and torch's FLOPs by module path. A path begins with the outermost class."""
     with counting(fused) as counter:
         result = call(*arguments, **named)
     modules: dict[str, Flops] = {EVERYTHING: Counter()}

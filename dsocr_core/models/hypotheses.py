@@ -1,4 +1,4 @@
-"""Ways in which other engines read a page otherwise than published (docs/why.md). No torch."""
+"""Ways in which other engines differ from the published reading (docs/why.md). No torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Hypothesis:
 
 
 def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()) -> Hypothesis:
-    """B forbids other repetitions."""
+    """B has this n-gram rule."""
     words = f"n-gram {size}" + (f", window {window}" if window else "") if size else "no n-gram rule"
     name = "ngram-off" if size == 0 else f"ngram-{size}" + (f"-{window}" if window else "")
     change = {"no_repeat_ngram_size": size, "ngram_window": window, "ngram_whitelist": whitelist}
@@ -33,7 +33,7 @@ def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()
 
 
 def hypotheses_of(model: str) -> tuple[Hypothesis, ...]:
-    """Those of a model by its name, cheap and likely ones first, those that fit any model last."""
+    """A model's hypotheses, cheap and likely ones first, those that fit any model last."""
     rules = (ngram_hypothesis(*rule) for rule in _RULES[model])
     return *rules, *(Hypothesis(*row) for models, *row in _ROWS if model in models)
 

@@ -90,15 +90,16 @@ class OcrModel(nn.Module):
         """
         views = [*([] if tiles is None else [(tiles, grid)]), (global_view, (1, 1))]
         if self.family.newline:
-            parts = [rows_of(view, shape, self.image_newline) for view, shape in views]
+            parts = [rows_with_newline(view, shape, self.image_newline) for view, shape in views]
         else:
             parts = [view.flatten(0, 1) for view, _ in views]
         return torch.cat([*parts, self.view_seperator[None]])
 
 
-def rows_of(tiles: Tensor, grid: tuple[int, int], newline: Tensor) -> Tensor:
-    """Tiles (T, q*q, C), cut row by row for a `grid` of (columns, rows), as the rows of one map, each with
-    the newline (C,) at its end: (rows*q * (columns*q + 1), C)
+def rows_with_newline(tiles: Tensor, grid: tuple[int, int], newline: Tensor) -> Tensor:
+    """Join tiles (T, q*q, C) of a `grid` of (columns, rows) into one map, the newline (C,) after each row.
+
+    Returns (rows*q * (columns*q + 1), C).
     """
     columns, rows = grid
     q = int(tiles.shape[1] ** 0.5)

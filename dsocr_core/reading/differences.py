@@ -116,8 +116,8 @@ def _order(pairs: Pairs, place: str) -> Iterator[Difference]:
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def words_of(text_raw: str, spans: Sequence[Span]) -> str:
-    """A text without the markup of its boxes, which are compared as boxes, and its end marker."""
+def text_without_markup(text_raw: str, spans: Sequence[Span]) -> str:
+    """The text without its end marker and the markup of boxes, which are compared as boxes."""
     parts, position = [], 0
     for span in spans:
         if span.boxes:
@@ -149,7 +149,7 @@ def _texts(
     sides: tuple[Text, Text], pairs: Pairs, tolerance: Tolerance, place: str, reordered: bool
 ) -> list[Difference]:
     """Texts that differ, block by block; what a lone box holds is that box's difference."""
-    words = [words_of(*side) for side in sides]
+    words = [text_without_markup(*side) for side in sides]
     rate = character_error_rate(*words)
     if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less
         rate = min(rate, character_error_rate(*(squeezed(plain(side)) for side in words)))

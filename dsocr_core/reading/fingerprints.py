@@ -14,12 +14,12 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.records import OcrRequest, PageFile
 
 FORMAT = 1
-"""Version of the facts; another loses every result."""
+"""Version of the facts. A new one loses every result."""
 _CONTENT_HASH_BYTES = 256 * 1024 * 1024
 
 
 def result_key(facts: Mapping[str, object]) -> str:
-    """A name for a result from everything that decides it."""
+    """Name a result by everything that decides it."""
     canonical = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
@@ -34,14 +34,14 @@ def read_file(path: Path) -> PageFile:
 
 
 def page_file(path: Path) -> PageFile | None:
-    """Read what a page's file holds; None where it is gone by now."""
+    """Size and hash of a page's file; None where it is gone."""
     with suppress(DsocrError):
         return read_file(path)
     return None
 
 
 def file_of(request: OcrRequest) -> PageFile | None:
-    """The file of a request as it was taken up, read now where nobody has looked."""
+    """The file of a request as recorded in it, else as it is now."""
     return request.file or page_file(request.image)
 
 
@@ -51,12 +51,12 @@ def files_of(request: OcrRequest) -> tuple[PageFile | None, ...]:
 
 
 def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
-    """`files_of`. Raises DsocrError when one cannot be read."""
+    """Files of all images. An unreadable one raises DsocrError."""
     return (request.file or read_file(request.image), *(request.more_files or map(read_file, request.more)))
 
 
 def checkpoint_fingerprint(source: str) -> str:
-    """Make what tells one checkpoint from another; made once a process for as long as no file of it changes.
+    """Hash what tells checkpoints apart. It is made once a process, as long as no file of it changes.
 
     Small checkpoints by content, so a clone has its origin's; of large ones the shards by size and time. The
     published code with the weights is part of it: it decides what the vendor's backend reads.

@@ -16,7 +16,12 @@ from typing import Any
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.reading.boxes import coordinate_differences, match_boxes
-from dsocr_core.reading.differences import character_error_rate, one_sided, output_differences, words_of
+from dsocr_core.reading.differences import (
+    character_error_rate,
+    one_sided,
+    output_differences,
+    text_without_markup,
+)
 from dsocr_core.reading.input_parity import IMAGE, LIMIT, PAGE_SIZE, causes, input_lines, inputs_words
 from dsocr_core.reading.markup import END_MARKER, SCALE
 from dsocr_core.reading.parity_records import (
@@ -62,7 +67,7 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
     verdict: Verdict = "within_tolerance" if found else "identical"
     if not all(item.within for item in found):
         verdict = "not_comparable" if other else "differs"
-    words = (words_of(side.text_raw, side.blocks) for side in (a, b))
+    words = (text_without_markup(side.text_raw, side.blocks) for side in (a, b))
     return ParityReport(
         verdict=verdict,
         differences=in_order(found),

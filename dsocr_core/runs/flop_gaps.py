@@ -13,8 +13,8 @@ NOT_COUNTED = "recorded without FLOPs"
 """Reason of the query `gap_missing` for a run whose FLOPs can be counted."""
 
 
-def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
-    """A run's stages, what loses most first, of one backend (left out: the first). Raises DsocrError."""
+def stage_gaps(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
+    """A run's stages by lost time, largest first, of one backend (default: the first). Raises DsocrError."""
     history.record(run_id)
     rows, _ = history.query("gap_stages", run_ids=[run_id])
     if rows.empty:

@@ -29,8 +29,8 @@ def short(text: str, most: int = 60) -> str:
     return shortened(" ".join("".join(sign if sign.isprintable() else " " for sign in text).split()), most)
 
 
-def unlike(labels: Mapping[H, str]) -> dict[H, str]:
-    """The same labels, numbered where two are equal: a select box tells its options by their labels."""
+def distinct(labels: Mapping[H, str]) -> dict[H, str]:
+    """Number labels that are equal: a select box tells its options by their labels."""
     used: Counter[str] = Counter()
     made = {}
     for name, label in labels.items():
@@ -40,7 +40,7 @@ def unlike(labels: Mapping[H, str]) -> dict[H, str]:
 
 
 def short_names(names: Iterable[str], most: int = 60) -> dict[str, str]:
-    return unlike({name: short(name, most) for name in dict.fromkeys(names)})
+    return distinct({name: short(name, most) for name in dict.fromkeys(names)})
 
 
 # --- stages ---------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
         what = ", ".join([*words, names[setting(run)]])
         parts = (what, pages, str(run["run_id"])[-8:], f"{run['created']:%Y-%m-%d %H:%M}")
         labels[str(run["run_id"])] = " · ".join(filter(None, parts))
-    return unlike(labels)
+    return distinct(labels)
 
 
 def engine_name(run: Run, backend: str = "") -> str:

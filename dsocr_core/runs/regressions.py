@@ -15,7 +15,7 @@ import pandas as pd
 from dsocr_core.base.formatting import duration, plural, signed, significant
 from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import VISION, WHOLE, card_name, has_value, setting, setting_names, unlike
+from dsocr_core.runs.labels import VISION, WHOLE, card_name, distinct, has_value, setting, setting_names
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
 from dsocr_core.runs.statistics import FEWEST_RUNS, SURE, TOTAL
 
@@ -104,7 +104,7 @@ def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Ch
     newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
     settings_of = [setting(run, work.backend) for run, work in zip(newest, works, strict=True)]
     short = setting_names(settings_of)
-    names = unlike({number: short[each] for number, each in enumerate(settings_of)})
+    names = distinct({number: short[each] for number, each in enumerate(settings_of)})
     series = _series(of_works.merge(pace, on=["run_id", "backend"]).dropna(subset="pages_per_s"))
     since = [facts[of[-1]]["created"] for of in series["run_ids"]]
     series = series.assign(name=series["workload"].map(names), since=since)

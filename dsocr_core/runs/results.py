@@ -343,7 +343,7 @@ def readings(
 
 
 def readings_in(directory: Path) -> Readings:
-    """Results and failures of a run by its directory, which is not trusted. Raises InvalidFile."""
+    """Results and failures of a run in an untrusted directory. Raises InvalidFile."""
     from dsocr_core.runs.importers.imported import RunFiles
     from dsocr_core.runs.importers.own_run import read_own_run
 

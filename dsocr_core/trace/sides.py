@@ -41,8 +41,9 @@ OnCall = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """Task of a side: so many decode steps after the prefill, with the tokens of the other side if
-    there are any. `only` are the names to record."""
+    """Task of a side: `steps` decode steps after the prefill, `forced` to the other side's tokens if any.
+
+    `only` are the names to record."""
 
     request: OcrRequest
     steps: int
@@ -64,7 +65,7 @@ class Task:
 
 
 def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, ...]:
-    """Read the page on an engine whose modules are hooked; returns the new tokens. Raises DsocrError."""
+    """Record a page's tensors on an engine with hooks. Returns the new tokens. Raises DsocrError."""
     model = engine.checkpoint.model
     recorder = Recorder(task.directory, about_engine(engine, way) | task.about, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)

@@ -124,4 +124,4 @@ def test_of_many_pages_the_worst_stay() -> None:
         rates = [(number, (number * 37 % 2000) / 2000) for number in range(first, first + 10)]
         whole.add([row | {"number": number, "character_error_rate": rate} for number, rate in rates])
     assert [row["character_error_rate"] for row in whole.worst[:2]] == [0.9995, 0.999]
-    assert (len(whole.worst), whole.pages, whole.error_rate) == (1000, 2000, pytest.approx(0.49975))
+    assert (len(whole.worst), whole.pages, whole.mean_error_rate) == (1000, 2000, pytest.approx(0.49975))

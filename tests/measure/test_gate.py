@@ -15,7 +15,7 @@ import pytest
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import settings_of as settings_on_the_line
 from dsocr_core.measure import processes
-from dsocr_core.measure.gate import Judged, Row, error_of, looks
+from dsocr_core.measure.gate import Judged, Row, error_per_interval, looks
 from dsocr_core.measure.processes import Work
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
@@ -185,7 +185,7 @@ def drawn_gate(
 ) -> list[str]:
     """Verdicts of a gate by its looks and levels; rounds are 30 % apart, processes and pages `between`."""
     metrics, pages = len(slower), 5
-    error = error_of(list(map(str, range(metrics))), most)
+    error = error_per_interval(list(map(str, range(metrics))), most)
     load = random.lognormal(0, 0.3, (most, 1, 1))  # of the machine, in both processes of a round
     sides = []
     for factors in (np.ones(metrics), np.array(slower)):

@@ -34,12 +34,12 @@ from dsocr_core.engine.fast.batch_step import (
     BatchLaunches,
     BatchStep,
     position_bytes,
-    positions_of,
     ring_slack,
     slot_bytes,
+    slot_positions,
 )
 from dsocr_core.engine.fast.decode import Copies, GroupPipeline, Queued, Timestamp
-from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
+from dsocr_core.engine.fast.drafts import SlotDraft, best_rows
 from dsocr_core.engine.fast.graphs import record
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
@@ -226,7 +226,7 @@ class Slots:
         if wanted < 0:
             return self._pipeline.last()
         drafts = self.step.drafts
-        rows = 1 if drafts is None else rows_of([one.draft for one in running])
+        rows = 1 if drafts is None else best_rows([one.draft for one in running])
         steps = min(self._size if rows == 1 else PASSES_A_GROUP, wanted)
 
         def run() -> None:
@@ -391,8 +391,8 @@ class BatchReader:
         if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
             self._decoder = None  # gives the memory back first
             slack = ring_slack(config, self.drafted)
-            held = positions_of(KvCache.positions(config, prompt, limit + spare) + slack, 0)
-            positions = positions_of(prompt, limit + spare)
+            held = slot_positions(KvCache.positions(config, prompt, limit + spare) + slack, 0)
+            positions = slot_positions(prompt, limit + spare)
             precision = self.engine.options.precision
             size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
             if not (slots := self._slots_that_fit(size, self.engine.pages_a_pass(page))):

@@ -51,8 +51,8 @@ POSITIONS_STEP = 64
 """Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
 
 
-def positions_of(prompt_tokens: int, limit: int) -> int:
-    """P: what a slot must hold for such a page."""
+def slot_positions(prompt_tokens: int, limit: int) -> int:
+    """P: positions that a slot holds for such a page."""
     return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
 
 
@@ -236,7 +236,7 @@ class BatchStep:
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
         dtype, device = weights.embedding.dtype, weights.embedding.device
-        positions, held = positions_of(positions, 0), positions_of(held or positions, 0)
+        positions, held = slot_positions(positions, 0), slot_positions(held or positions, 0)
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches, self.kernels = launches or BatchLaunches(), kernels
         self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0

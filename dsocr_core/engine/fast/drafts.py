@@ -96,6 +96,6 @@ class SlotDraft:
         return {name: str(self._last[at]) for name, at in counts.items()} | ({"rows": made} if made else {})
 
 
-def rows_of(drafts: Collection[SlotDraft]) -> int:
-    """Rows a slot with which these pages get the most tokens in a time."""
+def best_rows(drafts: Collection[SlotDraft]) -> int:
+    """Rows a slot that give these pages the most tokens a second."""
     return max(COSTS, key=lambda rows: sum(each.expected(rows) for each in drafts) / COSTS[rows])

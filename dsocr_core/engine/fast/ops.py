@@ -1,6 +1,6 @@
 """The operations of vision and prefill between matrix products: kernels on a GPU, their references elsewhere.
 
-Views of several sizes are one matrix: `rows_of` and `maps` give the rows of each.
+Views of several sizes are one matrix: `rows_by_size` and `maps` give the rows of each.
 
 Letters: T tokens, C width, h heads, g heads of keys and of values, D head dim, k experts a token, I inner
 width, P positions of the cache, B views of one size, G patches along a view's side, M patches of all views.
@@ -29,8 +29,8 @@ Groups = list[tuple[int, int]]
 """(B, G) of each view size, in the order of their patches."""
 
 
-def rows_of(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """The rows of each view size, and the size."""
+def rows_by_size(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """Yield the rows of each view size, and the size."""
     start = 0
     for count, side in groups:
         end = start + count * (side**2 + class_token)
@@ -40,7 +40,7 @@ def rows_of(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, 
 
 def maps(x: Tensor, groups: Groups) -> Iterator[Tensor]:
     """(M, C) -> (B, C, G, G) of each view size, channels last in memory."""
-    for rows, (count, side) in rows_of(groups):
+    for rows, (count, side) in rows_by_size(groups):
         yield x[rows].view(count, side, side, -1).permute(0, 3, 1, 2)
 
 

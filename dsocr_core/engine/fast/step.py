@@ -68,7 +68,7 @@ class StepLaunches:
         return getattr(self, kernel)
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:
-        """Who wrote what a kernel reads before its wait, for `launch.unready`; `take_best` a step before."""
+        """Writers of a kernel's early reads, for `launch.unready`. `take_best` is of the step before."""
         return {
             "qkv_rotary": ("take_best",),
             "split_attention": ("take_best",),
@@ -80,7 +80,7 @@ class StepLaunches:
         }
 
     def with_dependent(self, dependent: bool) -> StepLaunches:
-        """The same with programmatic dependent launch on or off everywhere."""
+        """Switch programmatic dependent launch on or off everywhere."""
         changes: dict[str, Any] = {
             name: replace(value, dependent=dependent)
             for name, value in vars(self).items()

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder, SideStream, recorder_for
-from dsocr_core.engine.fast.ops import Groups, Ops, map_rows, maps, rows_of
+from dsocr_core.engine.fast.ops import Groups, Ops, map_rows, maps, rows_by_size
 from dsocr_core.kernels.prefill.window_attention import position_tables, position_terms
 from dsocr_core.models.blocks.clip import Clip, ClipBlock
 from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
@@ -82,7 +82,9 @@ class EncoderTower:
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         config, ops, eps = self._config, self._ops, self._config.rms_norm_eps
         # Of each view its features, then its queries.
-        x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_of(groups)])  # (2 M, C)
+        x = torch.cat(
+            [self._tokens(features[rows], *group) for rows, group in rows_by_size(groups)]
+        )  # (2 M, C)
         at = self._places_of(groups)
         _, y = ops.add_norm(x, self._layers[0].norm, eps)
         following = [layer.norm for layer in self._layers[1:]] + [self._encoder.norm.weight]
@@ -176,7 +178,7 @@ class SamTower:
             terms = position_terms(qkv[rows], table)
             self._ops.window_attention(qkv[rows], bias, terms, out[rows], side, window)
 
-        windows = [(rows, side, block.window or side) for rows, (_, side) in rows_of(groups)]
+        windows = [(rows, side, block.window or side) for rows, (_, side) in rows_by_size(groups)]
         # A table is made here, before there are two streams: both may read it.
         sizes = [partial(views, *at, self._table(number, at[2])) for at in windows]
         if len(sizes) == 2:  # neither fills the device to its end
@@ -223,7 +225,7 @@ class ClipTower:
 
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         add_norm, before = self._ops.add_norm, self._clip.pre_layrnorm
-        x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_of(groups)])
+        x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_by_size(groups)])
         # Under autocast the eager engine's norm gives float32, and so all of its sums are.
         _, x = add_norm(x.to(torch.float32), before.weight.float(), before.eps, bias=before.bias.float())
         views = self._views_of(groups, x.device)
@@ -240,7 +242,7 @@ class ClipTower:
         x = (x + y).to(y.dtype)
         patches = [
             x[rows].view(count, -1, x.shape[1])[:, 1:].flatten(0, 1)
-            for rows, (count, _) in rows_of(groups, class_token=True)
+            for rows, (count, _) in rows_by_size(groups, class_token=True)
         ]
         return torch.cat(patches)
 
@@ -306,7 +308,7 @@ class VisionTowers:
         with torch.autocast(self.device.type, enabled=False):
             both = self.projected(patches, features)
             out = F.linear(both, self._projector.weight, self._projector.bias)  # (M, C)
-            return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in rows_of(groups))
+            return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in rows_by_size(groups))
 
 
 class VisionPass:

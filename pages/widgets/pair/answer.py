@@ -26,7 +26,7 @@ def answer(shown: PairView) -> str:
         return " ".join(_sentence(reason) for reason in report.reasons)
     if not outputs:
         return " ".join(["Both read the same.", *(_other_settings(report.differences))])
-    first = first_of(outputs)
+    first = main_difference(outputs)
     return " ".join([_values(shown, first, outputs), *_more(first, outputs), *cause(shown)])
 
 
@@ -35,8 +35,8 @@ def outputs_of(differences: Sequence[Difference]) -> list[Difference]:
     return [item for item in differences if item.kind not in SETTINGS]
 
 
-def first_of(outputs: Sequence[Difference]) -> Difference:
-    """The difference that stands for all: a text that differs in a block, else the gravest."""
+def main_difference(outputs: Sequence[Difference]) -> Difference:
+    """The difference named first: a text that differs in a block, else the gravest."""
     return next((item for item in outputs if item.texts is not None and item.boxes_a), outputs[0])
 
 

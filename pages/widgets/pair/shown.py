@@ -44,7 +44,7 @@ class TrueBlock:
         return _bare(text) == _bare(self.text)
 
     def covered(self, box: Box) -> float:
-        """Its part that a box covers."""
+        """Share that a box covers."""
         x1, y1, x2, y2 = self.box
         across, down = min(x2, box.x2) - max(x1, box.x1), min(y2, box.y2) - max(y1, box.y1)
         return max(across, 0) * max(down, 0) / max((x2 - x1) * (y2 - y1), 1)
@@ -166,7 +166,7 @@ def sheets_of(comparison: Comparison) -> int:
 
 
 def sheet_text(result: OcrResult, sheet: int) -> tuple[str, Sequence[Span]]:
-    """The text of one page of a prompt with its spans; with the first page what is written before it."""
+    """Text and spans of one page of a prompt. The first page's begin with the text before it."""
     if result.request.form.pages is None:
         return result.text_raw, result.blocks
     head, *pages = page_texts(result.text_raw, result.blocks)

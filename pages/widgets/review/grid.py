@@ -15,7 +15,7 @@ from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS, Verdict
 from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components import show_gallery
-from pages.widgets.pair.answer import first_of, outputs_of, readings_of
+from pages.widgets.pair.answer import main_difference, outputs_of, readings_of
 from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
@@ -112,7 +112,7 @@ def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None)
         "words": kinds or ("same text" if not page.in_one_run else group_of(page)),
         "tone": tone,
         "sign": sign,
-        "readings": [each for each in readings_of(first_of(outputs)) if each] if outputs else [],
+        "readings": [each for each in readings_of(main_difference(outputs)) if each] if outputs else [],
         "verdict": "" if reviewed == UNREVIEWED else reviewed,
         "title": "\n".join([page.name[:200], VERDICT_WORDS[page.verdict], *reviews]),
         "url": resources.picture_url(picture, f"grid.{page.name}") if picture else "",
@@ -125,7 +125,7 @@ def _picture(review: Review, page: PageReview) -> resources.Picture:
     if found is None:
         return resources.empty_sheet()
     outputs = outputs_of(page.differences)
-    first = first_of(outputs) if outputs else None
+    first = main_difference(outputs) if outputs else None
     boxes = [
         box
         for pair in page.pairs if first is not None

@@ -52,12 +52,12 @@ class PageList:
         return PageSource(self.keys[index], page.source, page.path, page.more)
 
     def together(self) -> PageList:
-        """The same with all pages of a document in one prompt."""
+        """Put all pages of a document into one prompt."""
         assert isinstance(self.pages, documents.Pages)
         return replace(_listed(self.pages.together(sys.maxsize)), name=self.name, in_one_prompt=True)
 
     def only(self, numbers: str) -> PageList:
-        """Those of a list of numbers and ranges like 1-3,7, counted from 1. Raises DsocrError."""
+        """Keep the pages of a list like 1-3,7, counted from 1. Raises DsocrError."""
         assert isinstance(self.pages, documents.Pages)
         chosen = documents.parse_pages(numbers, len(self.keys))
         return replace(_listed(self.pages.only({self.keys[number - 1] for number in chosen})), name=self.name)
@@ -116,7 +116,7 @@ def own_names(path: Path | None = None, name: str = "") -> Iterator[None]:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Uploads are copies: keep the latest few."""
+    """Keep the latest uploads: they are copies."""
     uploads = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for stale in uploads[_MOST_UPLOADS:]:
         for file in stale.iterdir():
@@ -125,9 +125,9 @@ def _forget_oldest(folder: Path) -> None:
 
 
 def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
-    """The pages of a typed file or folder; in a folder, links that lead out of the roots are left out.
+    """Pages of a typed file or folder, without links in it that lead out of the roots.
 
-    What was uploaded can be opened again wherever it is stored.
+    Uploads and rendered pages may be named, too.
     """
     path = typed_path(text, roots, (UPLOADS, RENDERED))
     files = [path]
