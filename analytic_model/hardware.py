@@ -21,9 +21,9 @@ class HardwareError(DsocrError, ValueError):
 class Hardware:
     name: str
     bfloat16_tflops: float | None
-    """None where its tensor cores have none, or nobody said."""
+    """None: its tensor cores have none, or it is not known."""
     float32_tflops: float | None
-    """None where nobody measured it."""
+    """None: not measured."""
     bandwidth_gb_s: float
     source: str
     """Source of the figures: an address, or a measurement."""

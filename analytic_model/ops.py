@@ -49,7 +49,7 @@ class Cost(NamedTuple):
         return Cost(*map(add_numbers, self, other))
 
     def times(self, copies: int, runs: int = 1, holds: bool = True) -> Cost:
-        """As many copies, each run that many times: runs read the weights again but hold no new ones.
+        """Cost of `copies`, each run `runs` times. Runs read the weights again but hold no new ones.
 
         Without `holds`, none are held at all: they are another operator's, run once more.
         """
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
 
 
 def without_flops(cost: Cost) -> Cost:
-    """The same bytes with no matrix FLOPs: an operator that torch's counter has no formula for."""
+    """The cost without FLOPs: torch's counter has no formula for the operator."""
     return cost._replace(flops=0)
 
 

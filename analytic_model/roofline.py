@@ -51,7 +51,7 @@ def bound(stage: StageCost, hardware: Hardware, dtype: Dtype) -> Bound:
 
 
 def least_work(policy: Policy) -> Policy:
-    """The same model and dtype, counting only what the result needs: for bounds that hold for any code."""
+    """Policy that counts only what the result needs: its bounds hold for any code."""
     return replace(
         policy, ignore_torch_unsupported_flops=False, causal="halved", lm_head="last", attention="sdpa",
         vision_window_padding=False,

@@ -352,7 +352,7 @@ class Settings:
 
 
 def settings_of(document: Mapping[str, Any]) -> Settings:
-    """Settings from what `asdict` made of them. Raises DsocrError."""
+    """Settings from their `asdict`. Raises DsocrError."""
     kinds: dict[str, Any] = {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance}
     if unknown := sorted(document.keys() - Settings.__dataclass_fields__.keys()):
         raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")

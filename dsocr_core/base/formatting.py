@@ -73,7 +73,7 @@ def signed(value: float | None, unit: str = "") -> str:
 
 
 def speed_ratio(ms: float | None, other_ms: float | None) -> str:
-    """Write how one time stands to another: "5.67x faster", "1.31x slower"."""
+    """Compare two times in words: "5.67x faster", "1.31x slower"."""
     if not ms or not other_ms:
         return NOT_MEASURED
     ratio = other_ms / ms

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from dsocr_core.read.report import Report
 
 Columns = Mapping[str, tuple[str, str]]
-"""By column of figures its heading and unit: "%" is a share of 1, "" a name or a bare number."""
+"""Heading and unit by column of figures: "%" is a share of 1, "" a name or a bare number."""
 Shown = RenderableType | Callable[[Console], None]
-"""What people are shown; what is called prints itself."""
+"""Shown to people; a callable prints itself."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command ends with; `document` may write itself."""
+    """End of a command. `document` may write itself."""
 
     document: Any | Callable[[TextIO], None]
     shown: Sequence[Shown] = ()
@@ -72,13 +72,13 @@ class Compared:
 
     @classmethod
     def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
-        """What a report says."""
+        """Outcome of a report."""
         ids = [run for run in runs if run]
         recorded = [f"recorded as run {run}" for run in ids]
         return cls(report.failed, report.write_json, [report.print], ids, lines, recorded, report.explain)
 
     def answer(self) -> Answer:
-        """What is shown, then the lines."""
+        """Shown parts, then the lines."""
         document, why = self.document, {} if self.why is None else {"why": self.why}
         document = partial(document, **why) if callable(document) else document | why
         return Answer(document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK)

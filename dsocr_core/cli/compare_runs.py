@@ -142,7 +142,7 @@ def check_why(settings: Settings) -> None:
 
 
 def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -> Answer | None:
-    """Find why B wrote another text on the `most` worst pages that differ; None where none does.
+    """Find why B's text differs on the `most` worst pages that differ; None where none does.
 
     `pages` are those of the review and `settings` A's. Raises DsocrError, Cancelled.
     """
@@ -171,7 +171,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
 
 
 def _causes(answer: Answer) -> Iterator[RenderableType]:
-    """What was tried on each page, then the conclusion; --json has what both sides used, too."""
+    """Trials of each page, then the conclusion. Only --json has what both sides used."""
     for page in answer.pages:
         finding = page.finding
         for trial in finding.trials:

@@ -78,7 +78,7 @@ class Page:
     bandwidth: float | None = None
 
     def asked(self, tokens: int) -> tuple[ModelConfig, Workload, Policy, Hardware]:
-        """What was asked for; `tokens` are new where none are given. Raises DsocrError."""
+        """The options, resolved; `tokens` is the default of new ones. Raises DsocrError."""
         if self.config is None:
             raise DsocrError("give --config, a config.json or its directory (or --run of report)")
         page, new = (self.width, self.height), self.decode_tokens or tokens
@@ -157,7 +157,7 @@ def _costs(page: Page, attention: Attention, count_unsupported: bool) -> Answer:
 
 
 def _of_run(run: str, backend: str, options: HistoryOptions, config: Path | None) -> Answer:
-    """What each stage of a run took, its lower bound and its FLOPs; `config` is for one without its own."""
+    """Time, lower bound and FLOPs of each stage of a run. `config` is for a run without one."""
     from analytic_model.counted import count_run
     from dsocr_core.runs.flop_gaps import NOT_COUNTED, lost_sentence, stage_gaps
 
@@ -172,7 +172,7 @@ def _of_run(run: str, backend: str, options: HistoryOptions, config: Path | None
 
 
 def _requirements(page: Page, target: Target, value: float) -> Answer:
-    """What a target takes, and which devices reach it."""
+    """Requirements of a target, and devices that reach it."""
     from analytic_model.requirements import requirements, sentence
 
     model, workload, policy, _ = page.asked(500)

@@ -88,7 +88,7 @@ class Output(ShardedRun):
         return DsocrError(f"{self.store.location}: {who} writes into it; wait for its end, {way_out}")
 
     def unread(self, shards: Iterable[Shard], markers: Iterable[Marker]) -> Iterator[Shard]:
-        """Those of all shards that have no marker; at their end it is written how many there are.
+        """Shards without a marker. At the end their number is written.
 
         Raises DsocrError where the inputs have changed.
         """

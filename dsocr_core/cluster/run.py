@@ -59,7 +59,7 @@ class Driver:
         self._again: list[Shard] = []
         """Shards whose worker was lost."""
         self._alone: list[Shard] = []
-        """Those that lost two: read last, by themselves, as a third loss is then no other shard's fault."""
+        """Shards that lost two workers: read last, alone, so that a third loss is their own fault."""
         self._losses: Counter[str] = Counter()
         self._threads, self._asked = 0, 0.0
         self._numbers = itertools.count()

@@ -242,7 +242,7 @@ class _Process:
     def __init__(self, job: WorkerJob, folder: Path, changed: threading.Condition) -> None:
         self._job, self._changed = job, changed
         self.pages: dict[int, _Page] = {}
-        """Those that have not ended."""
+        """Pages that have not ended."""
         self.ready = False
         self.fatal: str | None = None
         self.death: str | None = None

@@ -1,4 +1,4 @@
-"""What the fast engine's start needs of a GPU and of Triton, begun while torch is still being imported."""
+"""Early start of the fast engine's GPU and Triton work, while torch is still being imported."""
 
 import ctypes
 import threading

@@ -43,7 +43,7 @@ class Views:
     grid: Grid
     image_size: Size
     on_host: Callable[[], PreparedImage]
-    """The same on the host. Waits for the copy; may be called on any thread."""
+    """Host copy. Waits for it; may be called on any thread."""
     more_sizes: tuple[Size, ...] = ()
     """Sizes of the images after the first, where several stand in one prompt."""
 

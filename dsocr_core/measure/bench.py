@@ -297,7 +297,7 @@ def figures_of(
     device: DeviceFigures,
     costs: Costs,
 ) -> EngineFigures:
-    """What results and costs say of an engine."""
+    """Figures of an engine from results and costs."""
     first, stages, (flops_of, moved) = results[0], {}, costs
     for stage in Stage:
         timings = [timing for result in results for timing in result.timings if timing.stage is stage]

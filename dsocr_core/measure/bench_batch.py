@@ -71,7 +71,7 @@ def with_batch(
 
 
 def full_groups(times: Sequence[GroupTime], slots: int) -> list[GroupTime]:
-    """Those in which every slot took every step; where there was none, the fullest."""
+    """Groups in which every slot took every step, else the fullest."""
     timed = [group for group in times if group.milliseconds and group.tokens]
     most = max((group.tokens / group.steps for group in timed), default=0.0)
     return [group for group in timed if group.tokens >= min(slots, most) * group.steps]

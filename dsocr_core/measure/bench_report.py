@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread | None:
-        """None of no samples: what was not measured stays unknown."""
+        """Spread of samples; None without any: it stays unknown."""
         if not samples:
             return None
         p5, median, p95 = np.percentile(samples, (5, 50, 95))

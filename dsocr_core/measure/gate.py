@@ -119,7 +119,7 @@ class Judged:
     """Runs beside which other programs took the machine."""
 
     def metrics(self, verdict: Verdict) -> list[str]:
-        """Those with that outcome."""
+        """Metrics with that verdict."""
         return [row.metric for row in self.rows if row.verdict == verdict]
 
     @property
@@ -159,7 +159,7 @@ class Gated:
     machine: str
     seconds: float = 0.0
     pages_equal: bool | None = None
-    """None where no pages were read."""
+    """None: no pages were read."""
 
 
 def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:

@@ -55,7 +55,7 @@ class Profile:
     count: int
     tokens: int
     ncu: str
-    """Its name on the PATH, or its path."""
+    """Name on the PATH, or a path."""
 
     def command(self, settings: Settings, table: Path) -> list[str]:
         """Make the command line that writes the table. Base units keep the digits of short times."""

@@ -155,7 +155,7 @@ class ModelConfig:
     clip: ClipConfig | None = None
     encoder: Qwen2Config | None = None
     family: str = "deepseek_ocr"
-    """Its row of `models.family`."""
+    """Name of its row in `models.family`."""
 
 
 def shared_sizes(root: Section, window: bool = False) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:

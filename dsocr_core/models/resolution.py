@@ -33,7 +33,7 @@ def by_name(*presets: Preset) -> dict[str, Preset]:
 
 
 def cut(preset: Preset, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
-    """The preset, cutting pages as another engine does; what is as usual stays the preset's own."""
+    """Change how a preset cuts pages; default arguments keep its own values."""
     if preset.crop_mode and max_tiles != MAX_TILES:
         preset = replace(preset, max_tiles=max_tiles)
     if preset.crop_mode and tile_size != TILE_SIZE:

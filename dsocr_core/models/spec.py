@@ -25,11 +25,11 @@ class Decoding:
     ngram_size: int
     """Size of a reading that saves files."""
     ngram_size_eval: int
-    """Size of one that asks for the text alone."""
+    """Size of a reading that returns text alone."""
     ngram_window: int = 0
     """Tokens on which the rule looks back; 0: all."""
     ngram_window_of_pages: int = 0
-    """The same of a prompt with several images."""
+    """Window of a prompt with several images."""
     window_over_prompt: bool = False
     """True where the window reaches into the prompt."""
     new_tokens: int | None = 8192
@@ -53,10 +53,10 @@ class ModelSpec:
     """Stages in the order they run, before the tokens are put into the prompt, and the attribute of the
     published code's inner model that computes each."""
     taps: tuple[StageTaps, ...]
-    """Those of vision's stages."""
+    """Taps of vision's stages."""
     presets: Mapping[str, Preset]
     preset: str
-    """The usual one."""
+    """Default preset."""
     newline: bool
     """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
     decoding: Decoding
@@ -66,7 +66,7 @@ class ModelSpec:
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
     served_rule: Mapping[str, Any] | None = None
-    """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
+    """The n-gram rule of its vLLM recipe, where `infer` has a different one; None: the request's."""
     placeholder: tuple[str, ...] = ("sglang",)
     """Flavours of servers whose text has `<image>` in it; the others put it there themselves."""
     published_attentions: tuple[str, ...] = ("eager", "flash_attention_2")
@@ -81,7 +81,7 @@ class ModelSpec:
 
     @property
     def computed(self) -> tuple[Stage, ...]:
-        """Its stages with work of the model in them, in the order they run."""
+        """Stages with work of the model in them, in the order they run."""
         return (*self.vision, Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)
 
     def published_name(self, name: str) -> str:

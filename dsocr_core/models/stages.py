@@ -22,7 +22,7 @@ class Stage(StrEnum):
 INSIDE_PREFILL = (Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION)
 """Vision's, which run on the first forward pass only: part of prefill's time, never to be added to it."""
 COMPUTED = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
-"""Those with work of a model in them."""
+"""Stages with work of a model in them."""
 TOP_LEVEL = tuple(stage for stage in Stage if stage not in INSIDE_PREFILL)
 """Stages that follow one another; their times sum to the time of a recognition."""
 COLOURS: Mapping[str, str] = {
@@ -30,4 +30,4 @@ COLOURS: Mapping[str, str] = {
     Stage.CLIP: "#56B4E9", Stage.PROJECTOR: "#009E73", Stage.VISION_FUSION: "#7FC8A9",
     Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00", Stage.POSTPROCESS: "#CC79A7",
 }  # fmt: skip
-"""The same in every chart."""
+"""Stage colours of every chart."""

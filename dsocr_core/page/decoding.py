@@ -29,7 +29,7 @@ _DIRECT = {("PNG", "RGB"), ("JPEG", "RGB")}
 MOST_SIDE = 65_535
 """Pixels of a side, as of a JPEG: Pillow's addresses of 1 x 100,000,000 pixels take 3.4 GB."""
 MOST_PAGES = 20_000
-"""Of one file: a PDF of a kilobyte may claim any number."""
+"""Pages of one file: a small PDF may claim any number."""
 PIXEL_BYTES = 4
 """Bytes of an RGB pixel in Pillow's memory."""
 WORK_BYTES = {"WEBP": 20, "AVIF": 16, "JPEG2000": 32}

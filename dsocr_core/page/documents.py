@@ -225,7 +225,7 @@ class Pages(Sequence[Page]):
 
     @classmethod
     def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
-        """Images by what the pages are called; None for one whose file is not there, or is another."""
+        """Images by page name; None where the file is gone or is a different one."""
         gone = "the file it was read from is not there any more, or is another: give the image"
         return cls([
             _Prompt(name, error=f"{name}: {gone}") if path is None else _Prompt(name, (_Image(path, name),))
@@ -233,7 +233,7 @@ class Pages(Sequence[Page]):
         ])  # fmt: skip
 
     def together(self, most: int) -> Pages:
-        """The same pages in prompts of at most `most`: each file that has several, and all single images."""
+        """Put the pages of each file, and all single images, into prompts of at most `most`."""
         documents: dict[object, list[_Prompt]] = {}
         for index, prompt in enumerate(self.prompts):
             image = prompt.images[0] if prompt.images else None
@@ -247,7 +247,7 @@ class Pages(Sequence[Page]):
         return replace(self, prompts=found)
 
     def only(self, names: Collection[str]) -> Pages:
-        """Those that are called so."""
+        """Keep pages of these names."""
         return replace(self, prompts=[prompt for prompt in self.prompts if prompt.source in names])
 
     def name(self, index: int) -> str:

@@ -35,7 +35,7 @@ class PageToRead:
     request: OcrRequest
     keys: dict[BackendName, str]  # by backend a name for all that decides its result
     prepared: PreparedPage | None = None
-    """Its picture, with A's preprocessing where A alone reads it; None once it takes too much memory."""
+    """The page's picture, with A's preprocessing where A alone reads it; None once it is too large."""
 
     def without_pixels(self) -> PageToRead:
         """Keep what is still needed of a page when its backends are through with its pixels."""

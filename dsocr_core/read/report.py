@@ -203,7 +203,7 @@ class SeveralReport(Report):
         self.columns = backends[1:]
         self._verdicts = defaultdict[BackendName, Counter[str]](Counter)
         self._compared = defaultdict[BackendName, list[tuple[float, bool | None]]](list)
-        """Of each B the error rate of each compared page, and whether its tokens are equal."""
+        """By B, for each compared page: its error rate and whether its tokens are equal."""
 
     def _page(self, comparisons: Pairs, error: str | None) -> Shown:
         for name, comparison in zip_longest(self.columns, comparisons):

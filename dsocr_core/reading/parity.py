@@ -248,7 +248,7 @@ def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) 
 
 
 def to_document(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
-    """The same as JSON documents have it, with every difference, causes, boxes (a, b, matched), margins."""
+    """JSON form of a report: the row, every difference, causes, boxes (a, b, matched), margins."""
     margins = report.first_divergence.margins if report and report.first_divergence else None
     return to_row(report, differences) | {
         "differences": [item.document() for item in (report.differences if report else differences)],

@@ -108,7 +108,7 @@ class Difference:
 
 
 def in_order(differences: Iterable[Difference]) -> tuple[Difference, ...]:
-    """Those beyond tolerance first, then the gravest kind."""
+    """Order: beyond tolerance first, then the gravest."""
     return tuple(sorted(differences, key=lambda item: (item.within, _RANK[item.kind])))
 
 

@@ -130,7 +130,7 @@ class OcrRequest:
 
     @property
     def required(self) -> Asked:
-        """What an engine needs to read the page. Raises DsocrError where it is not known."""
+        """Request of an engine: all is known. Raises DsocrError where it is not."""
         values = [getattr(self, name) for name in MAY_BE_UNKNOWN]
         if None in values:
             raise DsocrError(f"{self.name}: with which preset, prompt and limits it was read is not known")

@@ -73,7 +73,7 @@ _INLINE: Sequence[Rule] = (
         lambda m: m[1] or m[2],
     ),
 )
-"""What a page shows of tags, links and LaTeX within lines."""
+"""Rules to the shown text of tags, links and inline LaTeX."""
 _CELLS: Sequence[Rule] = (
     (r"(?i)<(t[dhr])\b([^<>]*)>", _cell),
     (r"</?[a-zA-Z][a-zA-Z0-9]*(?:\s+[a-zA-Z-]+(?:\s?=[^<>]*)?)?\s?/?>", " "),

@@ -300,7 +300,7 @@ class History:
         return self._ask(read)
 
     def version(self, run_id: str) -> str:
-        """A text that is another once a file of the run is. Raises HistoryError for one gone or damaged."""
+        """A text that changes with any file of the run. Raises HistoryError for one gone or damaged."""
         run, file = self._entry(run_id), self._file
         with self._uses.use():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What comes into the history's index: its tables, runs held against their checksums, rows of annotations.
+"""Contents of the history's index: its tables, runs held against their checksums, rows of annotations.
 
 The index has what is asked of many runs at once: their records, and figures that never change. Everything
 else (times, boxes, texts, kernels) is read from the files of the runs that are asked for.
@@ -76,7 +76,7 @@ CREATE TABLE parity_totals (
 );
 CREATE TABLE runs AS {LISTED};
 """
-"""Tables of a new file; a change of a text here makes another file."""
+"""Tables of a new file. A change of a text here makes a new file."""
 _OF_RUNS = (
     "entries", "runs", "facts", "stage_statistics", "page_statistics", "page_totals", "parity_totals",
 )  # fmt: skip

@@ -240,7 +240,7 @@ class KernelPairs:
     """Kernels of two runs side by side."""
 
     words: str
-    """What is compared and how far it goes."""
+    """Sentence on the comparison and its limits."""
     rows: pd.DataFrame
     """A row a kernel, stage and launch shape: found, stage, kernel, and launch, calls, class, total_s, each_s
     and SHARES of both, each with its side behind it, and change_s; the largest change first. Where the

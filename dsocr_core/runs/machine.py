@@ -27,7 +27,7 @@ _SHORTEST_S = 1.0
 _BUSY_PERCENT = 50
 """From this share of time with work on it, by its driver, a GPU is busy. While a model loads it is not."""
 _MOST_LINES = 100_000
-"""Those of the last 27 hours, one a second."""
+"""Lines of 27 hours, one a second."""
 _GPU_FIELDS = {
     "clocks.sm": "gpu_sm_mhz", "clocks.mem": "gpu_memory_mhz", "power.draw": "gpu_power_w",
     "temperature.gpu": "gpu_temperature_c",
@@ -42,11 +42,11 @@ class CpuTime(NamedTuple):
     at: float
     busy_s: float
     own_s: float
-    """CPU time of this process and of those that it started; where TREE names another, of that one."""
+    """CPU time of the process that TREE names, else of this one, with all that it started."""
 
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
-    """None where the system does not tell (it is Linux that does)."""
+    """Read CPU times; None on a system other than Linux."""
     ticks, parents = {}, {}
     try:
         ticks_s = os.sysconf("SC_CLK_TCK")

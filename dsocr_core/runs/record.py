@@ -325,9 +325,9 @@ class Recording:
     count: CountRows | None = None
     """Counter of rows of stage_flops."""
     machine: MachineWatch = field(default_factory=MachineWatch)
-    """It watches since the first page began."""
+    """Watch since the first page began."""
     notes: str | None = None
-    """How it ended, where that was before its time."""
+    """The reason, where the run ended early."""
     id: str | None = None
     """The run's id in the history, once it is there."""
 

@@ -63,7 +63,7 @@ class PageResults:
     source: str
     """Name of the page."""
     image: Path | None = None
-    """Its file; None where it could not be made."""
+    """Page file; None where it could not be made."""
     results: Sequence[OcrResult] = ()
     errors: Mapping[BackendName, str] = field(default_factory=dict)
     """Why a backend has no result."""

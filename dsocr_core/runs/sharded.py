@@ -155,7 +155,7 @@ class Marker:
     """Marker that makes an attempt at a shard visible."""
 
     file: str
-    """Its readings, below the output."""
+    """File of readings, below the output."""
     worker_file: str
     """File of what depends on who read them."""
     bytes: int
@@ -220,7 +220,7 @@ class ShardedRun:
         self.store = Store(store) if isinstance(store, str) else store
 
     def run(self) -> dict[str, Any]:
-        """Its `run.json`. Raises DsocrError where there is no run of a cluster."""
+        """Read `run.json`. Raises DsocrError where there is no run of a cluster."""
         document = self.document(RUN)
         if document is None or "cluster" not in document:
             raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
@@ -247,7 +247,7 @@ class ShardedRun:
         return {shard: name for shard, (_, name) in highest.items()}
 
     def markers(self, names: Iterable[str]) -> Iterator[Marker]:
-        """Those that are there."""
+        """Markers that exist."""
         for name, content in self.store.read_many(names):
             if (marker := _marker(content)) is None:
                 raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it")

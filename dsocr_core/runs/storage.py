@@ -36,7 +36,7 @@ _PART = ".part-"
 """Begins the name of a file that is being written; readers do not see it."""
 
 Version = tuple[str, str]
-"""State of a run's folder, and of the files in it: another one when one of them is."""
+"""State of a run's folder and its files: it changes with any of them."""
 
 
 class StorageError(DsocrError):

@@ -122,7 +122,7 @@ def _plain(name: str) -> str:
 
 
 def _names(source: str, texts: Container[str]) -> list[str]:
-    """What a page's text may be called, the likeliest first; `texts` has the names that there are."""
+    """Possible names of a page's text, the likeliest first. `texts` has the names that exist."""
     document, mark, digits = source.rpartition("#")
     if not mark or not (digits.isdecimal() and digits.isascii()):
         return [source, without_suffix(source)]

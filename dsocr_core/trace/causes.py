@@ -20,7 +20,7 @@ from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import part_of, stage_of, weights_of
 
 ROUNDING_ULP = 32
-"""Rounding may add up along a sum; beyond this it is another computation."""
+"""Most that rounding adds up to along a sum."""
 FEW_CHANNELS = 0.02
 MANY_ULP = 999
 """More are said as a part of the standard deviation: they are no rounding, and mean little as a number."""
@@ -127,7 +127,7 @@ def _router(change: RouterChange, weights_known: bool) -> tuple[CauseKind, str]:
 
 
 def _positions(first: Measured, evidence: _Evidence) -> tuple[CauseKind, str] | None:
-    """Tell positions, by which keys turn otherwise, from a mask, by which values are summed otherwise."""
+    """Tell positions, which change the keys' rotation, from a mask, which changes the sum of values."""
     name, part = first.row.name, part_of(first.row.name)
     profile = first.pattern.profile if first.pattern else ()
     along, grows = "", False

@@ -303,7 +303,7 @@ class TappedStep(DecodeStep):
         self._copies: dict[str, Tensor] = {}
 
     def run(self) -> None:
-        """As `DecodeStep.run`; the copies are part of a graph that is recorded of it."""
+        """Run the step and copy its tensors. A graph of it has the copies, too."""
         layer = -1
         for kernel, launch in self.kernels():
             launch()

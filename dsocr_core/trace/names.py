@@ -62,7 +62,7 @@ def _split(name: str) -> tuple[str, int | None, str]:
 
 
 def stage_of(name: str) -> str:
-    """A stage of vision, or the first part of another name."""
+    """Stage of vision, else the name's first part."""
     first = name.partition(".")[0]
     return "sam" if first == "pixels" else first
 
@@ -78,7 +78,7 @@ def part_of(name: str) -> str:
 
 
 def weights_of(name: str) -> tuple[str, ...]:
-    """Prefixes of the published names of the weights that act between what was tapped before and a name."""
+    """Published prefixes of the weights that act between the tap before and this one."""
     row, block, _ = _split(name)
     _, prefixes = _rows().get(row, (None, ()))
     return tuple(prefix.format(block) for prefix in prefixes)

@@ -295,17 +295,17 @@ class BestTwo:
 
 
 def prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Its prompt, (1, N)."""
+    """Prompt of the call, (1, N)."""
     return args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
 
 
 def with_processor(kwargs: Mapping[str, Any], processor: Any) -> Any:
-    """Its logits processors with one more at their end."""
+    """Logits processors of the call, and one more."""
     return LogitsProcessorList([*(kwargs.get("logits_processor") or ()), processor])
 
 
 def most_new_tokens(prompt: torch.Tensor, kwargs: Mapping[str, Any]) -> int:
-    """Its limit, which may be one of the prompt and the new tokens together."""
+    """Limit of the call, which may count the prompt, too."""
     if (most := kwargs.get("max_new_tokens")) is not None:
         return int(most)
     return int(kwargs.get("max_length", sys.maxsize)) - prompt.shape[1]

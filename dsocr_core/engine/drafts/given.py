@@ -28,7 +28,7 @@ class Given:
 
     @property
     def tokens_a_pass(self) -> float | None:
-        """None where no pass was made."""
+        """None without a pass."""
         return 1 + self.accepted / self.passes if self.passes else None
 
     @property
@@ -37,7 +37,7 @@ class Given:
         return self.accepted / self.drafted if self.drafted else None
 
     def document(self) -> dict[str, Any] | None:
-        """As JSON; None where no page had passes."""
+        """JSON form; None without passes."""
         if not self.passes:
             return None
         return {

@@ -100,7 +100,7 @@ class GroupTime:
     steps: int
     tokens: int
     positions: int
-    """Those that its sequences' caches held together, in the middle of the group."""
+    """Cached positions of all its sequences, in the middle of the group."""
     milliseconds: float
 
 

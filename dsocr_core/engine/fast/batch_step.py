@@ -164,7 +164,7 @@ class BatchRows:
         self.best_token = zeros(rows, parts, dtype=torch.int32)
 
     def first(self, rows: int) -> BatchRows:
-        """The same buffers' first rows."""
+        """First rows of these buffers."""
         part, held = copy(self), len(self.x)
         for name, tensor in vars(self).items():
             if name != "starts":
@@ -282,7 +282,7 @@ class BatchStep:
 
     @property
     def logits(self) -> Tensor:
-        """Of the last step of one row a slot (S, V), -inf where banned; undefined for a finished slot."""
+        """Logits (S, V) of the last one-row step, -inf where banned. A finished slot's are undefined."""
         return self.rows[1].logits
 
     def fits(self, prompt: int, limit: int) -> bool:

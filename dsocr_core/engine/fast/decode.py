@@ -83,10 +83,10 @@ class Queued(Generic[About]):
     about: About
     copies: Copies
     began: Timestamp | None
-    """None untimed."""
+    """None: untimed."""
 
     def milliseconds(self) -> float | None:
-        """Time of the steps on the device, copies included; None untimed. They must have been read."""
+        """Time of the steps on the device, with copies; None: not timed. They must have been read."""
         return None if self.began is None else self.began.milliseconds_to(self.copies.arrived)
 
 

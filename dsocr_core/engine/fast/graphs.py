@@ -65,7 +65,7 @@ def _captured(run: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> 
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """None where there is no CUDA, and so nothing to capture."""
+    """A recorder, or None without CUDA: nothing can be captured."""
     return Recorder(device) if device.type == "cuda" else None
 
 

@@ -39,7 +39,7 @@ _Key = tuple[int, int, AttentionCore]
 
 
 def _flash_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As `sdpa_core`, whose cuDNN takes a tenth of a second to plan for every new shape of prompt."""
+    """Replace `sdpa_core`: its cuDNN plans a tenth of a second for every new prompt shape."""
     out: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=q.shape[2] > 1)[0]
     return out
 
@@ -136,7 +136,7 @@ class FastPrefill:
 
 
 class PromptGraphs:
-    """`FastPrefill.forward`, captured for lengths that come again, keys and values in a buffer here."""
+    """CUDA graphs of `FastPrefill.forward` for recurring lengths, with their own key and value buffers."""
 
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
         self._prefill, self._recorder, self._config = prefill, recorder, config

@@ -35,7 +35,7 @@ class Tap:
 
     @property
     def acting(self) -> tuple[str, ...]:
-        """Those beginnings."""
+        """`weights`, resolved."""
         if self.weights is not None:
             return self.weights
         return (f"{self.module}.",) if self.at == "output" else ()
@@ -52,7 +52,7 @@ class StageTaps:
     last: tuple[Tap, ...] = ()
 
     def of(self, config: Any) -> Iterator[Tap]:
-        """Those of a model of these sizes."""
+        """Taps of a model of these sizes."""
         sizes = getattr(config, self.name)
         yield from self.first
         for number in range(sizes.layers if self.block else 0):

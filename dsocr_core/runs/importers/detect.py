@@ -44,8 +44,8 @@ KINDS: tuple[tuple[str, Callable[[Path, str], object], Callable[[RunFiles], list
     ("CSV of nsys stats or ncu", lambda _, head: has_table(head), _read_tables),
     ("traces of torch.profiler", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )
-"""What is taken: its name; the test of a place by itself and by how its text begins, "" of a folder; the
-reader of its runs, which raises InvalidFile. They are asked in this order.
+"""Importers, asked in this order: name; test of a place and of its text's beginning ("" of a folder);
+reader of its runs, which raises InvalidFile.
 """
 _LOOKS = (
     (r"\A[^\n]*\.(nsys-rep|qdrep|qdstrm)\n|^\s*\*\* [^\n]+ \([a-z_]+\):|\((ns|us|ms|s|MB)\)\"?[,;]",
@@ -56,7 +56,7 @@ _LOOKS = (
     (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page; dsocr run FILE reads it"),
     ("", "nothing that the history knows"),
 )  # fmt: skip
-"""What a file that is not taken looks like by its name or content, and the way out."""
+"""Patterns in name or content of files that are not taken, and the way out."""
 
 
 def read_runs(files: RunFiles) -> list[ImportedRun] | None:

@@ -34,7 +34,7 @@ Tables = Mapping[str, Sequence[Row] | pa.Table]
 MIB = 1024 * 1024
 TABLE_LIMIT, _YAML_LIMIT = 96 * MIB, 4 * MIB
 FAULTS = (DsocrError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""Errors that values of another form bring about."""
+"""Errors that values of a wrong form bring about."""
 _HEAD_BYTES = 64 * 1024
 """Bytes of a file that show its form: what a profiled program printed comes before a table."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -143,7 +143,7 @@ class RunFiles:
     digests: dict[str, str] = field(default_factory=dict)
     """Files that were taken, by what they are."""
     paths: dict[str, Path] = field(default_factory=dict)
-    """The same files."""
+    """Their paths."""
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
     """Files that were taken, or named in `skipped`."""

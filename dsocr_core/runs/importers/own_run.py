@@ -32,7 +32,7 @@ from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DEPTH_LIMIT = 24
 ENTRY_LIMIT, BYTES_LIMIT, FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
-"""Of an archive."""
+"""Limits of an archive."""
 MOST_PAGES = 200_000
 """Pages of a cluster's output: its readings are held in memory while they are written."""
 _ROW_LIMIT, _TABLE_BYTES, _BATCH_ROWS = 500_000, 512 * MIB, 64

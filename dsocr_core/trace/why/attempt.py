@@ -46,18 +46,18 @@ class Attempt:
 
     request: OcrRequest
     dtype: str
-    """As `Settings.dtype`, resolved."""
+    """`Settings.dtype`, resolved."""
     altered: Altered = AS_PUBLISHED
 
     def under(self, hypotheses: Iterable[Hypothesis]) -> Attempt:
-        """The same with the changes of all hypotheses."""
+        """Apply the changes of all hypotheses."""
         attempt = self
         for hypothesis in hypotheses:
             attempt = attempt.changed(hypothesis.change)
         return attempt
 
     def changed(self, change: Mapping[str, Any]) -> Attempt:
-        """The same with some fields set otherwise; `reversed` has the images in the opposite order."""
+        """Set some fields anew. `reversed` puts the images into the opposite order."""
         own = {name: value for name, value in change.items() if name in vars(self.altered)}
         rest = {name: value for name, value in change.items() if name not in own}
         dtype = rest.pop("dtype", self.dtype)

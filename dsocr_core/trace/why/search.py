@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def words(self) -> str:
-        """Its causes, those that need no model last."""
+        """Causes, those that need no model last."""
         return " and ".join([*(each.words for each in self.chosen), *self.match.free])
 
 

@@ -21,9 +21,9 @@ from pages.widgets.shared.runner import PageResults, run_key
 
 PAGE = "03-tall-notice"
 BOX = "6"
-"""The one that differs: selected, so that both texts are on the screen."""
+"""Box that differs: selected, so that both texts are shown."""
 OWN = {"preset": "base", "dtype": "bfloat16", "attention": "eager", "dtype_b": "float32"}
-"""Its settings, `data.samples.record.EXAMPLE_SETTINGS`."""
+"""Its run's settings, `data.samples.record.EXAMPLE_SETTINGS`."""
 CAUSE = Cause("reproduced", "dtype (A bfloat16, B float32): in float32 A reads exactly what B reads")
 """Shown by `tests.pages.test_compare_example`, which reads the page with A in float32."""
 

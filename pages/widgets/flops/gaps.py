@@ -65,11 +65,11 @@ class _AllRuns:
     sql: str
     names: dict[Side, str]
     bounded: frozenset[Side]
-    """Those with a lower bound."""
+    """Sides with a lower bound."""
     exact: str
-    """How exact the arithmetic of all runs is."""
+    """Sentence on the exactness of all runs."""
     notes: dict[str, str]
-    """How many runs are without FLOPs, or without a bound, and why."""
+    """Notes on runs without FLOPs, or without a bound."""
     stages: list[str]
     cells: dict[tuple[str, str, str], dict[str, Any]]
     """Rows by stage, run and backend."""

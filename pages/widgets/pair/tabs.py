@@ -76,7 +76,7 @@ def draw(
 
 
 def _differences(shown: PairView) -> None:
-    """What is about the whole page, the blocks that differ, or all of them, the first different token."""
+    """Differences of the whole page, the blocks (all or those that differ), the first different token."""
     report = shown.report
     for item in report.differences if report else shown.comparison.differences:
         if not item.boxes_a and not item.boxes_b and item.kind not in SETTINGS:
@@ -181,7 +181,7 @@ def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataF
 
 
 def _cause(shown: PairView, commands: Mapping[str, str]) -> None:
-    """What explains the differences, the settings that differ, the first layer that differs."""
+    """Draw the cause, the settings that differ, the first layer that differs."""
     report = shown.report
     if report is None:
         st.caption("Two results are needed. Run both sides.")

@@ -32,7 +32,7 @@ _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS = {"run": 280, "commit": 66, "marks": 130, "note": 220}
 _MOVES = {"moved to the trash": "restored", "restored": "moved to the trash"}
-"""What was done with runs, and what undoes it."""
+"""Moves of runs, and the moves that undo them."""
 
 
 def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:

@@ -64,8 +64,8 @@ class SideWatch(Observer):
         self._open: dict[Stage, float] = {}
         self._text: list[str] = []
         self.characters, self.tokens = 0, 0
-        """Of the text so far. Only a backend that reports its decode stage gives its text token by token:
-        pieces of a stream from elsewhere are of any size."""
+        """Length of the text so far. Tokens count only for a backend that reports its decode stage: pieces
+        of other streams are of any size."""
 
     def begin(self) -> None:
         self._began = time.monotonic()

@@ -59,7 +59,7 @@ class Column:
         return _OF.get(unit.removeprefix("+"), (unit.removeprefix("+"), 1.0))
 
     def writer(self, scale: float) -> Callable[[Any], str] | None:
-        """What makes the words of a cell, a prefixed unit times `scale`; None where the browser does."""
+        """Formatter of a cell whose prefixed unit is `scale`; None where the browser formats."""
         if self.prefixed:
             factor, write = self.prefixed[1] / scale, signed if str(self.unit)[0] == "+" else significant
             return lambda value: write(factor * value)

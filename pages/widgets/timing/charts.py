@@ -24,7 +24,7 @@ MOST_SERIES, MOST_COMMITS = 8, 60
 _SERIES = (
     "#3B6FB6", "#B0562B", "#7A5C9E", "#4F7F7F", "#A34A5B", "#7E8F2E", "#8A94A0", "#B08A2B",
 )  # fmt: skip
-"""None of the stages' colours."""
+"""Colours unlike the stages'."""
 _MOST_MARKS = 12
 """Changes that are named, the largest: more lie on each other."""
 _NEAR = 0.2

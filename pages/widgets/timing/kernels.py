@@ -162,7 +162,7 @@ def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
 
 
 def _counted(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those whose operations and bytes were counted."""
+    """Kernels whose operations and bytes were counted."""
     return rows[rows["flops"].notna() & rows["bytes"].notna() & (rows["duration_s"] > 0)]
 
 

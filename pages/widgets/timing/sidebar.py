@@ -28,9 +28,9 @@ class RunSelection:
     every: pd.DataFrame
     """All runs of the session, newest first, profiled and trashed ones too: what a link may name."""
     runs: pd.DataFrame
-    """Those that pass the filters and the switches."""
+    """Runs that pass the filters and the switches."""
     filters: dict[str, Any]
-    """As the history's queries take them."""
+    """Arguments of the history's queries."""
     switched: dict[str, int]
     """Runs that each switch is about, whether it is on or off."""
 
