@@ -14,7 +14,6 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.answers import Answer, Compared
-from dsocr_core.engine.early import begin_early
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
@@ -138,8 +137,6 @@ def read(
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
     # Heavy imports come after the command line is known to be good.
-    if all_settings[0].engine == "fast":
-        begin_early(all_settings[0].device)
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
