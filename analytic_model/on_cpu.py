@@ -27,9 +27,10 @@ def small_preset(config: ModelConfig) -> str:
     return "small" if "small" in presets else min(views, key=lambda name: presets[name].view_size)
 
 
-def of_cpu(settings: Settings) -> tuple[Settings, str]:
-    """The settings with the preset that `auto` means on this machine, and why; as they are, and no word,
-    where it means the usual one. A config.json that cannot be read is an error of whoever opens it.
+def with_cpu_preset(settings: Settings) -> tuple[Settings, str]:
+    """Put the preset that `auto` means on this machine into the settings; return the reason, too.
+
+    The usual preset changes nothing and has no reason. Nor does a config.json that cannot be read.
     """
     # `auto` without asking torch, which takes seconds to import.
     no_gpu = settings.device == "auto" and not (_DRIVER.exists() or shutil.which("nvidia-smi"))

@@ -30,7 +30,7 @@ class Policy:
     lm_head: LmHead = "last"
     """Prefill positions that get logits; the published code computes them all."""
     attention: Attention = "sdpa"
-    """The decoder's. Both towers always call torch's fused attention."""
+    """Attention of the decoder. Both towers always call torch's fused one."""
     dtype: Dtype = "bfloat16"
     vision_window_padding: bool = True
     """Count the zeros that fill SAM's last windows, which the code computes on."""

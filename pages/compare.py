@@ -62,7 +62,7 @@ def _running() -> bool:
 
 
 def _start(choice: Choice, sides: tuple[Side, ...]) -> None:
-    """Begin a run of the chosen page; the reason is on the page, when that cannot be."""
+    """Begin a run of the chosen page. The page shows why it cannot."""
     try:
         runner = resources.runner()
         st.session_state["job"] = runner.read(choice.settings, choice.request, sides, tab_watch())

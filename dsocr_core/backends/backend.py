@@ -92,7 +92,7 @@ class Backend:
             self.settings.request(Path(), more=())
 
     def load(self) -> None:
-        """Be ready for the first page: load a model, find a server's. Raises DsocrError."""
+        """Prepare for the first page: load a model, ask a server for its own. Raises DsocrError."""
         self.check()
 
     def key(self, request: OcrRequest) -> str:

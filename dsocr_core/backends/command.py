@@ -111,7 +111,7 @@ def template_words(template: str) -> list[str]:
 
 
 def environment_without_secrets(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Variables for a program: none named or written like a secret, none that settings name as a key's."""
+    """Variables for a program, without any that are named or written like a secret or hold a key."""
     given = [settings.a, settings.b, *settings.backends.values()]
     keys = {each.get("key_variable") for each in given if isinstance(each, Mapping)}
     return {

@@ -204,7 +204,7 @@ def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
 
 
 def _own_limit(request: OcrRequest, body: Body, answer: Answer) -> int | None:
-    """The server's token limit, a fact of its inputs, where it is known to be another than the request's."""
+    """The server's token limit as an input, where it is known to differ from the request's."""
     options = body.get("options")
     sent = body.get("max_tokens", options.get("num_predict") if isinstance(options, dict) else None)
     limits = [limit for limit in (sent,) if type(limit) is int]

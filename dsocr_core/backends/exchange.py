@@ -18,7 +18,7 @@ import httpx
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.reading.records import CancelToken, FinishReason
 
 MOST_TEXT, MOST_TOKENS = 4_000_000, 1_000_000
@@ -126,7 +126,7 @@ def answer_of(data: dict[str, Any]) -> Answer:
     counts |= data["usage"] if isinstance(data.get("usage"), dict) else {}
     usage = {name: value for name, value in counts.items() if type(value) is int}
     model = data["model"] if isinstance(data.get("model"), str) else None
-    return Answer(paired(text), ids, _ENDS.get(word), other, model, usage)
+    return Answer(without_surrogates(text), ids, _ENDS.get(word), other, model, usage)
 
 
 # --- the connection -------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class ChildGone(Exception):
 
 
 def module_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment, else this process's, in which the project's modules are found from any folder."""
+    """Add the project's modules to an environment, else to that of this process."""
     own = os.environ if environment is None else environment
     path = os.pathsep.join(filter(None, (str(PROJECT_ROOT), own.get("PYTHONPATH"))))
     # Python would search the current folder first, which may hold another `json.py`.
@@ -71,7 +71,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """Below 0 is a signal's; None while it runs."""
+        """Exit code, below 0 a signal; None while it runs."""
         return self._process.poll()
 
     @property

@@ -37,8 +37,8 @@ def encodable(text: str) -> str:
     return _NOT_UTF8.sub(_byte, text)
 
 
-def paired(text: str) -> str:
-    """A text that came in from outside: surrogate pairs as the character they spell, half ones as "?"."""
+def without_surrogates(text: str) -> str:
+    """Replace surrogates in a foreign text: pairs by their character, half ones by "?"."""
     try:
         text.encode()
         return text
@@ -59,7 +59,7 @@ def json_line(data: Any) -> str:
 
 
 def json_bytes(data: Any, indent: int | None = None) -> bytes:
-    """UTF-8 JSON; half surrogates, which model text may hold, become question marks."""
+    """UTF-8 JSON. Half surrogates of model text become question marks."""
     return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
 
 

@@ -91,7 +91,7 @@ def written(file: str | Path, content: str) -> str:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON-ready values; what is not known is null."""
+    """Rows as JSON-ready values. Unknown is null."""
     text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
     rows: list[dict[str, Any]] = json.loads(text)
     return rows
@@ -117,7 +117,7 @@ def _figure(value: Any, unit: str) -> str:
 
 
 def frame_table(frame: pd.DataFrame) -> Table:
-    """A table of any values; what is not known is empty."""
+    """A table of any values. Unknown is empty."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in frame.columns:
         table.add_column(Text(str(column)), overflow="fold", no_wrap=column in ("run_id", "created"))

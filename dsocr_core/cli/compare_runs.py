@@ -36,7 +36,7 @@ _MOST_TOGETHER = 256
 _HOW = ("engine", "checkpoint", "device", "dtype", "attention", "rotary")
 """Settings of the second reading that win over the run's where they are on the command line."""
 _WHERE = ("vendor", "history", "tolerance", "clean_pages", "draft", "a", "b")
-"""Settings that are the command line's."""
+"""Settings given on the command line."""
 Explain = Callable[["Review"], "Answer | None"]
 """Finds why pages of a review differ."""
 

@@ -44,7 +44,7 @@ class HistoryOptions:
 
     @contextlib.contextmanager
     def opened(self, name_problems: bool = True) -> Iterator[History]:
-        """The history and the runs that come with the project; what is left out is named on stderr."""
+        """The history and the project's own runs. Those left out are named on stderr."""
         # pandas and DuckDB are loaded after the command line is known to be good.
         from dsocr_core.runs.history import SEED_LOCATION, History
 

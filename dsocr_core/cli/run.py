@@ -88,10 +88,10 @@ class RunOptions(PageOptions):
 
 
 def of_this_machine(settings: Settings) -> Settings:
-    """The settings with the preset that `auto` means here; says it where that is another than usual."""
-    from analytic_model.on_cpu import of_cpu
+    """Put the preset that `auto` means here into the settings. An unusual one is printed."""
+    from analytic_model.on_cpu import with_cpu_preset
 
-    found, why = of_cpu(settings)
+    found, why = with_cpu_preset(settings)
     if why:
         log.warning("%s", why)
     return found

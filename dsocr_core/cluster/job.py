@@ -17,7 +17,7 @@ from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
-"""Settings that change no result of one backend; what the checkpoint is, its fingerprint says."""
+"""Settings that change no result of a backend. The checkpoint has its fingerprint."""
 _SHOWN = 60
 """Characters of a value in an error."""
 Facts = Mapping[str, str | None]
@@ -64,7 +64,7 @@ class Job:
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
-        """Raises DsocrError when an output of that `run.json` is another run's."""
+        """Raises DsocrError when an output's `run.json` is of a different run."""
         for name, was, now in _different(_facts(document), _facts(self._decides())):
             raise DsocrError(
                 f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that again"

@@ -42,10 +42,10 @@ _MOST_OF_A_CAUSE = 80
 
 
 class Output(ShardedRun):
-    """Reads and writes an output. Raises StorageError where the store is at fault."""
+    """Reader and writer of an output. A fault of the store raises StorageError."""
 
     def begin(self, job: Job) -> bool:
-        """Make it the job's; True when it was already. Raises DsocrError for another job's."""
+        """Claim the output for a job; True when it had it already. Raises DsocrError for a different job."""
         content = json_bytes(job.document(), indent=1) + b"\n"
         if self.document(RUN) is None and self.store.put_new(RUN, content):
             return False
@@ -152,7 +152,7 @@ class Output(ShardedRun):
         return False
 
     def clear_failed(self) -> int:
-        """Make shards with failed pages unread again; how many pages had failed. Only while nobody writes."""
+        """Make shards with failed pages unread again. Returns how many pages had failed. Nobody may write."""
         failed = [each for each in self.markers(self.marker_names().values()) if each.read < each.pages]
         shards = {each.shard for each in failed}
         for name in self.store.names("done"):
@@ -161,7 +161,7 @@ class Output(ShardedRun):
         return sum(each.pages - each.read for each in failed)
 
     def clear_attempts(self) -> int:
-        """Remove files that no marker names; how many. Only while nobody writes."""
+        """Remove files that no marker names. Returns how many. Nobody may write."""
         visible: set[str] = set()
         for marker in self.markers(f"done/{name}" for name in self.store.names("done")):
             visible |= {marker.file, marker.worker_file}

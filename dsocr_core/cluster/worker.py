@@ -47,7 +47,7 @@ _LOOK_S, _STOP_S = 0.2, 5.0
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """Facts of a run that a worker must know; `name` is the plugin's, `module` what its reader process runs.
+    """Facts of a run for its workers. `name` is of the plugin, `module` of its reader process.
 
     The process is ended where no page of those that were begun ends within `page_limit_s`, or above
     `memory_bytes`; 0 is no limit.
@@ -84,7 +84,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self._folder.cleanup()
 
     def stop(self) -> None:
-        """Read nothing more; what is whole is still committed."""
+        """Stop reading. Whole shards are still committed."""
         self.cancel.set()
         self.reader.stop()
 
@@ -194,7 +194,7 @@ class Reader:
             yield
 
     def stop(self) -> None:
-        """End the process, and have it gone; what is being read raises Cancelled."""
+        """End the process and wait for it. Pages being read raise Cancelled."""
         with self._changed:
             self._stopped = True
             process, self._process = self._process, None

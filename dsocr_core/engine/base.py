@@ -366,7 +366,7 @@ class Engine:
         ).parsed(blocks)
 
     def _pixels(self, views: Tensor) -> Tensor:
-        """Bytes (V, S, S, 3) -> normalised (V, 3, S, S), through bf16 like the vendor's."""
+        """Normalise bytes (V, S, S, 3) to (V, 3, S, S), through bf16 like the vendor."""
         # Planes first, while a pixel is a byte.
         planes = views.permute(0, 3, 1, 2).contiguous()
         return self._normalised[planes.int()]

@@ -189,7 +189,7 @@ def _tiles(page: Tensor, grid: Grid, side: int) -> Tensor:
 
 
 def _copied(view: Tensor, tiles: Tensor, grid: Grid, size: Size) -> Callable[[], PreparedImage]:
-    """Begin to copy the views to the host; what is returned waits for them."""
+    """Begin to copy the views to the host. The returned call waits for them."""
     on_gpu = view.device.type == "cuda"
     copies = [
         torch.empty(part.shape, dtype=part.dtype, pin_memory=on_gpu and len(part) > 0)

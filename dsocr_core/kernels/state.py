@@ -43,9 +43,9 @@ AT_SIZE = tl.constexpr(SIZE)
 
 @triton.jit
 def place(position, state, RING: tl.constexpr):
-    """The cache's slot of a position, and the slots that hold something before it is written.
+    """Slot of a position in the cache, and the number of slots filled before it is written.
 
-    With a ring of RING slots behind the prompt the slot is one of these once it has turned. 0 is no ring.
+    With a ring of RING slots behind the prompt, slots are used again. 0 is no ring.
     """
     slot, held = position, position
     if RING:

@@ -47,7 +47,7 @@ class StageFigures:
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """One engine's. Vision stages lie inside prefill. Anything that was not measured is None."""
+    """Figures of one engine. Vision stages lie inside prefill. Anything not measured is None."""
 
     name: str
     checkpoint: str

@@ -146,7 +146,7 @@ def commit_of(name: str) -> str | None:
 
 
 def has_changes() -> bool:
-    """Tell whether a tracked file of the working tree is not HEAD's."""
+    """Tell whether a tracked file differs from HEAD."""
     return bool(git("status", "--porcelain", "-uno"))
 
 

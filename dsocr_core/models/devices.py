@@ -49,7 +49,7 @@ class Gpu:
 
     @classmethod
     def of(cls, device: torch.device) -> Gpu:
-        """Ask torch of a GPU that is here. Memory that torch holds unused counts as free."""
+        """Ask torch about a GPU. Memory that torch holds unused counts as free."""
         free, total = torch.cuda.mem_get_info(device)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -93,7 +93,7 @@ class Gpu:
 
 @functools.cache
 def no_gpu() -> str:
-    """Cause why torch has no GPU here, in one line."""
+    """Reason that torch has no GPU, in one line."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, OSError) as error:

@@ -20,7 +20,7 @@ class Stage(StrEnum):
 
 
 INSIDE_PREFILL = (Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION)
-"""Vision's, which run on the first forward pass only: part of prefill's time, never to be added to it."""
+"""Vision stages. They run in the first forward pass: never add their time to prefill's."""
 COMPUTED = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
 """Stages with work of a model in them."""
 TOP_LEVEL = tuple(stage for stage in Stage if stage not in INSIDE_PREFILL)

@@ -31,7 +31,7 @@ NORMALISED: Floats = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF
 """The normalised value of every byte, -1 to 1, in the published order of float32 operations: (256,)."""
 _BITS = NORMALISED.view(np.uint32)
 _NORMALISED_BFLOAT16 = ((_BITS + 0x7FFF + ((_BITS >> 16) & 1)) >> 16).astype("<u2")
-"""The same rounded to bf16, to nearest and ties to even, as the 16 bits of each."""
+"""NORMALISED rounded to bf16, to nearest and ties to even: 16 bits of each."""
 
 
 @dataclass(frozen=True)

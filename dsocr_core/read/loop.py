@@ -50,11 +50,13 @@ def read_pages(
     Raises what concerns all pages, and Cancelled when `cancel` is set, after the pages that were through by
     then; of one that was not, what its first sides gave comes too.
     """
-    read = _in_batch if sides.reads_many and in_flight > 1 else _in_order
+    read = _read_in_batch if sides.reads_many and in_flight > 1 else _read_in_order
     read(sides, pages, on_page, in_flight, cancel or CancelToken())
 
 
-def _in_order(sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int, stop: CancelToken) -> None:
+def _read_in_order(
+    sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int, stop: CancelToken
+) -> None:
     waiting: deque[Callable[[], PageOutcome | None]] = deque()
     cancelled = False
 
@@ -96,7 +98,7 @@ def _in_order(sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int, 
         raise Cancelled
 
 
-def _in_batch(sides: Sides, pages: PageReader, on_page: OnPage, slots: int, stop: CancelToken) -> None:
+def _read_in_batch(sides: Sides, pages: PageReader, on_page: OnPage, slots: int, stop: CancelToken) -> None:
     came: queue.Queue[PageOutcome | BaseException | None] = queue.Queue(MOST_WAITING)
 
     def on_result(page: object, result: OcrResult | DsocrError) -> None:

@@ -39,7 +39,7 @@ class Progress:
         self._show()
 
     def observer(self, work: str) -> Observer:
-        """Give the observer of `work`, a page's name and its backend's."""
+        """Make the observer of `work`: names of a page and its backend."""
         return _StageNames(lambda words: self._show(f"{work} {words}"))
 
     def _show(self, words: str = "") -> None:

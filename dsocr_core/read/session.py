@@ -168,7 +168,7 @@ class Sides:
     sessions: Sequence[Session]
     compared: bool = True  # False for A alone
     observer: Callable[[str], Observer] | None = None
-    """Gives the observer of `work`, a page's name and its backend's."""
+    """Maker of the observer of `work`: names of a page and its backend."""
 
     @property
     def first(self) -> Session:

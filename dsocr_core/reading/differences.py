@@ -26,7 +26,7 @@ Pairs = Sequence[BoxPair]
 
 
 def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
-    """The token limit at which one side alone ended; what both share is no difference."""
+    """Token limit at which only one side ended. A limit of both is no difference."""
     cut = [(side, of) for side, of in zip(SIDES, (a, b), strict=True) if of and of.finish_reason == "length"]
     if len(cut) != 1:
         return []
@@ -148,7 +148,7 @@ def character_error_rate(text: str, reference: str) -> float:
 def _texts(
     sides: tuple[Text, Text], pairs: Pairs, tolerance: Tolerance, place: str, reordered: bool
 ) -> list[Difference]:
-    """Texts that differ, block by block; what a lone box holds is that box's difference."""
+    """Texts that differ, block by block. The text of a lone box belongs to its box."""
     words = [text_without_markup(*side) for side in sides]
     rate = character_error_rate(*words)
     if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less

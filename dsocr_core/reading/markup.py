@@ -44,7 +44,7 @@ class Form(NamedTuple):
 
 
 REF_FORM = Form()
-"""DeepSeek-OCR's, of one page."""
+"""Form of DeepSeek-OCR, of one page."""
 
 
 @dataclass(frozen=True)

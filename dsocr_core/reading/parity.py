@@ -202,7 +202,7 @@ class Comparison:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """The report's; why there is none where a side has no result, and how the other ended."""
+        """Reasons of the report; without one, why a side has no result and how the other ended."""
         if self.report is not None:
             return self.report.differences
         failed = [

@@ -1,4 +1,4 @@
-"""Records that travel between the layers: requests, results, timings. Unknown is None, once.
+"""Records that travel between the layers: requests, results, timings. Unknown is None.
 
 Nothing after a backend depends on which one a result is from.
 """
@@ -124,7 +124,7 @@ class OcrRequest:
 
     @classmethod
     def imported(cls, image: Path, source: str = "", **known: Any) -> OcrRequest:
-        """A page that another program read; what is not given is not known."""
+        """A page that a different program read. Fields left out are not known."""
         unknown: dict[str, Any] = dict.fromkeys(MAY_BE_UNKNOWN)
         return cls(image, source=source, **unknown | known)
 

@@ -35,7 +35,7 @@ class PageReview:
 
     @property
     def name(self) -> str:
-        """The page's name in the review: A's, or B's where only B has it."""
+        """Name of the page in the review: A's, else B's."""
         return next(name for name in self.names if name is not None)
 
     @property
@@ -58,7 +58,7 @@ class PageReview:
 
     @property
     def verdict(self) -> Verdict:
-        """The report's; not comparable where there is none."""
+        """Verdict of the report; not comparable without one."""
         return self.report.verdict if self.report else "not_comparable"
 
     @property
@@ -87,7 +87,7 @@ class PageReview:
         return self.report.causes if self.report else ()
 
     def explained(self, words: str) -> PageReview:
-        """This page with a cause that was reproduced; what was only likely goes."""
+        """Replace likely causes by one that was reproduced."""
         assert self.report is not None
         return replace(self, report=replace(self.report, causes=(Cause("reproduced", words),)))
 

@@ -216,7 +216,7 @@ def open_review(
 
 
 def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
-    """Backends of a run, A's first: as they were named, else our engine's."""
+    """Backends of a run, A first: as named, else our engine."""
     found = dict.fromkeys(backend for _, backend in read.requests)
     named = record.backends if any(record.settings.get(side) is not None for side in SIDES) else ()
 

@@ -56,7 +56,7 @@ def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
 
 
 def export_texts(history: History, run_id: str, backend: str | None, directory: Path) -> int:
-    """Write every page's text as OmniDocBench's evaluator reads it, `NAME.md` for NAME.jpg; how many.
+    """Write each page's text for OmniDocBench's evaluator, `NAME.md` for NAME.jpg. Returns their number.
 
     Raises HistoryError, ExportError.
     """

@@ -275,7 +275,7 @@ def forget(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> Non
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows into a table; what it has no column for is left out."""
+    """Insert rows into a table. Keys without a column are left out."""
     if rows:
         names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
         given = pa.table({name: [row.get(name) for row in rows] for name in names})

@@ -204,7 +204,7 @@ def tolerance_of(record: RunRecord) -> Tolerance:
 def record_run(
     settings: Settings, results: Iterable[OcrResult], command: str | None, notes: str | None = None
 ) -> RunRecord:
-    """The record of a run that was just made here; what the results do not agree on is left None."""
+    """Record a run just made. Values on which its results disagree are None."""
     about, now = _about_results([*results]), datetime.now(UTC)
     commit, dirty = _git_state()
     config = None
@@ -262,7 +262,7 @@ def _about_results(results: Sequence[OcrResult]) -> dict[str, Any]:
 
 
 def described_backend(backends: Sequence[str]) -> str | None:
-    """The backend of a run whose engine, type and attention are the record's: the first but the vendor."""
+    """Backend that the record's engine, dtype and attention describe: the first besides the vendor."""
     return next((backend for backend in backends if backend != VENDOR), next(iter(backends), None))
 
 

@@ -256,7 +256,7 @@ def result_of(row: Row) -> OcrResult | None:
 
 
 def _request_of(row: Row) -> OcrRequest:
-    """Return what was asked of the page of a row; what is not recorded is not known."""
+    """Request of a row's page. Fields not recorded are not known."""
     values = {name: value for name, value in (row["request"] or {}).items() if value is not None}
     image = Path(text_name(values.pop("image", None) or row["path"] or row["source"] or row["page"]))
     file, unknown = _page_file(row), values.pop("unknown", None)

@@ -116,7 +116,7 @@ class RunDirectory:
                 self.finish()
 
     def close(self) -> None:
-        """Give the directory back; what was not finished stays as it is, of nothing nothing."""
+        """Give the directory back. An unfinished run stays, unless it is empty."""
         with contextlib.suppress(OSError):
             self._parts.rmdir()
         self._exit.close()

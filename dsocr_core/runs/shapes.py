@@ -10,7 +10,7 @@ from dsocr_core.models.resolution import TILE_SIZE
 from dsocr_core.reading.records import VENDOR
 
 OWN_MODEL = ("eager", "fast", VENDOR)
-"""Backends that run the checkpoint of a run's settings; what others run is not known."""
+"""Backends that run the settings' checkpoint. Of others the model is not known."""
 COLUMNS = (
     "backend", "preset", "grid_columns", "grid_rows", "prompt_tokens", "new_tokens", "error", "request",
 )  # fmt: skip

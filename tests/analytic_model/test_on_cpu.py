@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from analytic_model import PUBLISHED
-from analytic_model.on_cpu import of_cpu
+from analytic_model.on_cpu import with_cpu_preset
 from dsocr_core.settings import Settings
 
 HERE = Settings(checkpoint=f"random:{PUBLISHED}", device="cpu")
 
 
 def test_a_large_model_is_read_small_and_says_why(tmp_path: Path) -> None:
-    found, why = of_cpu(HERE)
+    found, why = with_cpu_preset(HERE)
     assert found == replace(HERE, preset="small")
     assert "preset small" in why and "3.34 G parameters" in why and "--preset gundam" in why
     document = json.loads(PUBLISHED.read_text()) | {"sliding_window": 128}
     document["architectures"] = ["UnlimitedOCRForCausalLM"]
     (tmp_path / "config.json").write_text(json.dumps(document))
-    found, why = of_cpu(replace(HERE, checkpoint=f"random:{tmp_path / 'config.json'}"))
+    found, why = with_cpu_preset(replace(HERE, checkpoint=f"random:{tmp_path / 'config.json'}"))
     assert found.preset == "base" and "under gundam" in why  # it has none named small
 
 
@@ -35,4 +35,4 @@ def test_elsewhere_auto_means_what_it_did(tmp_path: Path) -> None:
         replace(HERE, checkpoint="/nowhere"),
         replace(HERE, checkpoint=f"random:{tmp_path / 'config.json'}"),
     ):
-        assert of_cpu(settings) == (settings, "")
+        assert with_cpu_preset(settings) == (settings, "")

@@ -417,7 +417,7 @@ class BatchReader:
 
     @contextmanager
     def beside_steps(self) -> Iterator[None]:
-        """Work that runs on the device while steps do; what comes after the block waits for it."""
+        """Run the block's device work beside steps. Later work waits for it."""
         if self._prefills is None:
             yield
             return

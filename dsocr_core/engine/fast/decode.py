@@ -30,7 +30,7 @@ STEPS_A_GRAPH = 8
 """Two a group. 4 and 16 were measured slower (docs/performance.md)."""
 
 POSITIONS_STEP = 1024
-"""Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""
+"""Step of cache sizes, so that few pages need a larger cache and graph than the last one."""
 
 
 class Timestamp:

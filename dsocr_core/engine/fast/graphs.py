@@ -22,7 +22,7 @@ class SideStream:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def overlap(self, side: Callable[[], Side], main: Callable[[], Main]) -> tuple[Side, Main]:
-        """Queue both; what comes after waits for both. What `side` makes lasts until the next call."""
+        """Queue both. Later work waits for both. Results of `side` last until the next call."""
         if self._stream is None:
             return side(), main()
         here = torch.cuda.current_stream(self._stream.device)

@@ -24,7 +24,7 @@ import yaml
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, plain_text, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import rows_to_table
@@ -91,7 +91,9 @@ def as_yaml(text: str) -> dict[str, Any]:
         # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise InvalidFile("YAML with aliases is not read")
-        return parse_json(paired(json.dumps(yaml.safe_load(text), ensure_ascii=False, default=str)))
+        return parse_json(
+            without_surrogates(json.dumps(yaml.safe_load(text), ensure_ascii=False, default=str))
+        )
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise InvalidFile(f"not YAML that is read ({one_line(error, 200)})") from error
 
@@ -236,6 +238,9 @@ class ImportReport:
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
         return {
-            state: [{name: paired(str(value)) for name, value in each._asdict().items()} for each in found]
+            state: [
+                {name: without_surrogates(str(value)) for name, value in each._asdict().items()}
+                for each in found
+            ]
             for state, found in vars(self).items()
         }

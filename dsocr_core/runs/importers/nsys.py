@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers import profiles
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
@@ -149,7 +149,7 @@ def _stages(table: Table) -> tuple[list[Row], str]:
         calls, deviation = of["instances"], of.get("stddev_ns", np.nan) / 1e6
         times = {"mean": of["total_ns"] / calls / 1e6, "std": deviation if calls > 1 else None}
         rows += profiles.timing_rows("nsys", of["stage"], times, calls)
-    others = [paired(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
+    others = [without_surrogates(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
     named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not rows:
         return [], f"no range of it is a stage ({', '.join(Stage)}): {named}"
@@ -182,10 +182,14 @@ def read_database(files: RunFiles) -> list[ImportedRun]:
             names = {number: text[: profiles.NAME_LIMIT] for number, text in strings if number in wanted}
             gpus = {str(name)[:200] for (name,) in database.execute("SELECT * FROM gpus LIMIT 64")}
     except sqlite3.OperationalError as error:
-        why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else paired(str(error))[:200]
+        why = (
+            f"takes more than {SECONDS:g} s"
+            if "interrupted" in str(error)
+            else without_surrogates(str(error))[:200]
+        )
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
+        raise InvalidFile(f"a damaged database ({without_surrogates(str(error))[:200]})") from error
     if len(work) > ROW_LIMIT:
         raise InvalidFile(f"more than {ROW_LIMIT:,} kernels or copies: profile fewer pages")
     if (work["start"] > work["end"]).any():

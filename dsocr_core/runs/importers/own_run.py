@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.paths import Temporary
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, Skipped, shared_folders
@@ -191,4 +191,4 @@ def _unpacked(archive: zipfile.ZipFile, target: Path) -> Iterator[tuple[str, str
                     (target / path).unlink()
                 reason = f"cannot be unpacked ({error})"
         if reason:
-            yield paired(entry.filename)[:4096], reason
+            yield without_surrogates(entry.filename)[:4096], reason

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
 from dsocr_core.runs.record import Source
@@ -26,7 +26,7 @@ def profile_run(
     files: RunFiles, source: Source, what: str, tables: Mapping[str, Sequence[Row]], *notes: str, **more: Any
 ) -> list[ImportedRun]:
     """The run of a profile that knows its file alone; its notes say what it is, the file, and `notes`."""
-    said = " ".join(filter(None, (f"{what} {paired(files.place.name)[:200]}.", *notes)))
+    said = " ".join(filter(None, (f"{what} {without_surrogates(files.place.name)[:200]}.", *notes)))
     # The profiled program is not known: its stages are said to be the profiler's.
     backends = (source,) if tables.get("timings") else ()
     return [files.run(source, tables, said, profiled=True, backends=backends, **more)]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.runs.importers import profiles
 from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, digest, opened
 
@@ -97,7 +97,7 @@ def _tables(stream: _Stream) -> dict[str, list[Row]]:
     work["thread"] = work["thread"].fillna(_HOST if device.empty else _DEVICE).astype(int)
     work["moment"] = work["moment"].fillna(work["start"])
     work["stage"], _ = profiles.by_stage(work.assign(end=work["start"] + work["took"]), ranges)
-    names = np.array([paired(text) or "not known" for text in numbers], object)
+    names = np.array([without_surrogates(text) or "not known" for text in numbers], object)
     work["name"] = names[work["name"].astype(int)]
     on_device = (device["end"] - device["start"]).groupby(device["stage"], sort=False)
     return profiles.profile_tables("torch", work, host, {stage: of.to_list() for stage, of in on_device})

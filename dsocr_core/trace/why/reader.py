@@ -1,4 +1,4 @@
-"""Our engine reading one page under many settings, each once; what they share is computed once."""
+"""Reader of one page under many settings by our engine. Shared parts are computed once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Reader:
         return tokenizer.special_texts if isinstance(tokenizer, Tokenizer) else ()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; what a model wrote it with may be others."""
+        """Ids of a text. A model may have used different ones."""
         return self._engine(self.dtype).checkpoint.tokenizer.encode(text)
 
     def text(self, tokens: tuple[int, ...]) -> str:

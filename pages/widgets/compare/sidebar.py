@@ -8,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from analytic_model.on_cpu import of_cpu
+from analytic_model.on_cpu import with_cpu_preset
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
@@ -268,7 +268,7 @@ def _preset(settings: Settings) -> str:
         name: f"{name}, {f'{each.base_size} px + tiles' if each.crop_mode else f'{each.image_size} px'}"
         for name, each in settings.family.presets.items() if not (together and each.crop_mode)
     }  # fmt: skip
-    here, why = of_cpu(settings)
+    here, why = with_cpu_preset(settings)
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
         usual = here.preset_name, settings.family.preset, *presets
         STATE.choose("preset", next(name for name in usual if name in presets))

@@ -17,11 +17,11 @@ _ENDS = ".,:;"
 
 
 def answer(shown: PairView) -> str:
-    """Say what one has to know of the page; empty where there are not two results."""
+    """Summarise the page in a sentence; empty without two results."""
     report = shown.report
     if report is None:
         return ""
-    outputs = outputs_of(report.differences)
+    outputs = without_settings(report.differences)
     if report.verdict == "not_comparable":
         return " ".join(_sentence(reason) for reason in report.reasons)
     if not outputs:
@@ -30,8 +30,8 @@ def answer(shown: PairView) -> str:
     return " ".join([_values(shown, first, outputs), *_more(first, outputs), *cause(shown)])
 
 
-def outputs_of(differences: Sequence[Difference]) -> list[Difference]:
-    """Give the differences of what was read, without those of settings."""
+def without_settings(differences: Sequence[Difference]) -> list[Difference]:
+    """Keep the differences of outputs, not of settings."""
     return [item for item in differences if item.kind not in SETTINGS]
 
 

@@ -15,7 +15,7 @@ from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS, Verdict
 from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components import show_gallery
-from pages.widgets.pair.answer import main_difference, outputs_of, readings_of
+from pages.widgets.pair.answer import main_difference, readings_of, without_settings
 from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
@@ -102,7 +102,7 @@ def _made(future: Future[resources.Picture]) -> resources.Picture | None:
 
 def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None) -> dict[str, Any]:
     """A page as the gallery takes it."""
-    (tone, sign), outputs = VERDICTS[page.verdict], outputs_of(page.differences)
+    (tone, sign), outputs = VERDICTS[page.verdict], without_settings(page.differences)
     reviewed = decision(page.name, queue.given)
     reviews = [f"{name}: {row.verdict}" for name, row in sorted(queue.given.get(page.name, {}).items())]
     kinds = ", ".join(dict.fromkeys(KINDS[item.kind] for item in outputs))
@@ -124,7 +124,7 @@ def _picture(review: Review, page: PageReview) -> resources.Picture:
     found = review.picture(page.name)
     if found is None:
         return resources.empty_sheet()
-    outputs = outputs_of(page.differences)
+    outputs = without_settings(page.differences)
     first = main_difference(outputs) if outputs else None
     boxes = [
         box

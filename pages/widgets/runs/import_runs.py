@@ -13,7 +13,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.base.paths import Temporary
-from dsocr_core.base.sanitise import paired
+from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from pages.widgets.runs import address
@@ -52,14 +52,14 @@ def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:
         report = import_paths(history, dict.fromkeys(paths))
 
     def named(path: Path) -> str:
-        return paired("/".join(path.relative_to(root).parts[1:])) or "the upload"
+        return without_surrogates("/".join(path.relative_to(root).parts[1:])) or "the upload"
 
     runs = [
         (run.run_id, run.source, named(run.origin), state)
         for state, found in (("imported", report.imported), ("duplicate", report.known))
         for run in found
     ]
-    skipped = [(paired(name) or "a file without a name", reason) for name, reason in refused]
+    skipped = [(without_surrogates(name) or "a file without a name", reason) for name, reason in refused]
     skipped += [(named(item.path), item.reason) for item in report.skipped]
     return Outcome(
         [run.run_id for run in report.imported],

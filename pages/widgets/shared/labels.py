@@ -17,7 +17,7 @@ _BACKENDS = {"eager": "eager, ours", "fast": "fast, ours", VENDOR: "vendor, publ
 
 
 def backend_words(backend: BackendName) -> str:
-    """A backend by its name and whose it is: "eager, ours"; another's by its name alone."""
+    """Name a backend and its maker: "eager, ours". Unknown ones have only a name."""
     return _BACKENDS.get(backend) or short(backend, 40)
 
 

@@ -40,7 +40,7 @@ class Parameter:
     """True where the address holds it."""
 
     def read(self, texts: Sequence[str]) -> Any:
-        """The value that the address writes. Raises ValueError when it is none of this parameter's."""
+        """Value in the address. Raises ValueError when the parameter cannot have it."""
         if isinstance(self.default, list):
             return list(dict.fromkeys(text for text in texts if text))
         if isinstance(self.default, bool):
@@ -139,7 +139,7 @@ class LinkedState:
                 self.put(name, each)
 
     def _link(self) -> dict[str, Any]:
-        """Read what the address says; what is not known here is noted."""
+        """Read the address. Unknown values are noted."""
         found = {}
         for name in st.query_params:
             texts = st.query_params.get_all(name)
