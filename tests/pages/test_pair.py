@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +207,7 @@ def test_review_shows_the_newest_trace_of_its_page(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(resources, "history", lambda: made)
         page = opened("review", page="06-small-ticket.png", tab="Cause")
         assert "Another sentence" in words(page) and len(page.get("plotly_chart")) == 1
+        assert re.search(r"recorded [-\d :UTC]+ with preset \w+, \w+, cpu\.", words(page)), words(page)
         other = opened("review", page="01-letter.png", tab="Cause")
         assert "No trace of this page is recorded" in words(other)
         resources.prefetcher().submit(int).result()

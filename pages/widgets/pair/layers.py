@@ -38,7 +38,10 @@ def draw(comparison: Comparison, key: str) -> None:
         if not found:
             st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
             return
-        show(summary_of(history, found[0]), f"recorded {moment(found[0].record.created)}", key)
+        record, preset = found[0].record, found[0].row["preset"]
+        # A page's trace may be of other settings than these readings.
+        settings = ", ".join(filter(None, (preset and f"preset {preset}", record.dtype, record.device)))
+        show(summary_of(history, found[0]), f"recorded {moment(record.created)} with {settings}", key)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
 
