@@ -141,7 +141,7 @@ def _grown(steps: Sequence[int], count: int, window: int | None) -> int | None:
 
 
 def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = None) -> int:
-    """Add the counts of a recorded run's shapes; returns how many. Raises DsocrError where there are none.
+    """Add the counts of a recorded run's shapes. Returns how many. Raises DsocrError where there are none.
 
     `config` is the model's config.json, of a run that did not record its own. A run's files are sealed by
     checksums, so the counts are an annotation, of which the last one counts.

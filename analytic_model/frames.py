@@ -45,7 +45,7 @@ def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> d
 
 
 def summed_costs(costs: pd.DataFrame, parameters: int) -> pd.DataFrame:
-    """`stage_costs` with the rows WITH_VISION and EVERYTHING; `parameters` are the whole model's."""
+    """`stage_costs` with the rows WITH_VISION and EVERYTHING. `parameters` are the whole model's."""
     inner = len(costs) - 1  # all but decode
 
     def row(part: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from dsocr_core.base.system import require_posix
 
 
 def main() -> int:
-    """Run one command; returns the exit code."""
+    """Run one command. Returns the exit code."""
     require_posix()
     from dsocr_core.cli.main import main as command_line
 

@@ -109,7 +109,7 @@ class Backend:
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None,
         on_wait: OnWait | None = None, prepared: PreparedPage | None = None,
     ) -> OcrResult:  # fmt: skip
-        """Read one page; `prepared` is its picture, or what `prepare` gave for it.
+        """Read one page. `prepared` is its picture, or what `prepare` gave for it.
 
         Raises DsocrError for what is wrong with it, Cancelled when `cancel` is set.
         """
@@ -123,7 +123,7 @@ class Backend:
     def read_many(
         self, source: Source, on_result: OnResult, slots: int, cancel: CancelToken | None = None
     ) -> None:
-        """Read all pages of a source, at most `slots` at once; they end in any order.
+        """Read all pages of a source, at most `slots` at once. They end in any order.
 
         Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """

@@ -67,7 +67,7 @@ class FolderBackend(Backend):
 def text_result(
     backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
 ) -> OcrResult:
-    """A text as the result for a page of `size` (width, height); `source` says where it was found."""
+    """A text as the result for a page of `size` (width, height). `source` says where it was found."""
     return OcrResult(
         backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
         token_texts=(), finish_reason=None, inputs=None, timings=(),

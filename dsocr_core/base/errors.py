@@ -34,7 +34,7 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def unforeseen(error: BaseException, where: str) -> str:
-    """Write an error of ours with its traceback to the log; returns the sentence that people get."""
+    """Write an error of ours with its traceback to the log. Returns the sentence that people get."""
     number, rest = secrets.token_hex(4), f"{LOG_FILE.name} has the rest"
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{moment} {number} {where}\n{''.join(traceback.format_exception(error))}\n"

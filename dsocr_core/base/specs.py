@@ -19,7 +19,7 @@ Kind = Literal["eager", "fast", "vendor", "endpoint", "command", "folder"]
 ENGINES = ("eager", "fast")
 """Kinds that are engines of our own, in this process."""
 Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
-"""Servers by the extensions of the protocol that they speak; `plain` has none."""
+"""Servers by the extensions of the protocol that they speak. `plain` has none."""
 Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 Rotary = Literal["published", "float32"]
@@ -131,7 +131,7 @@ def _require_address(url: str) -> None:
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
-    """Parse a choice of a backend; `configured` are choices by name, which may be meant.
+    """Parse a choice of a backend. `configured` are choices by name, which may be meant.
 
     Settings may be nested or dotted: `{"infer": {"max_new_tokens": 9}}` or `{"infer.max_new_tokens": 9}`.
     Raises SettingsError: one line.

@@ -49,7 +49,7 @@ class SharedMemory:
         return content
 
     def give_back(self, beyond: int) -> None:
-        """Give what lies beyond that many bytes back to the system; it reads as zeros then."""
+        """Give what lies beyond that many bytes back to the system. It reads as zeros then."""
         os.ftruncate(self.descriptor, beyond)
         os.ftruncate(self.descriptor, self.size)
 

@@ -39,7 +39,7 @@ class Answer:
     code: int = OK
 
     def print(self, as_json: bool, console: Console) -> int:
-        """Print one form; returns the exit code."""
+        """Print one form. Returns the exit code."""
         for each in () if as_json else self.shown:
             if callable(each):
                 each(console)
@@ -85,7 +85,7 @@ class Compared:
 
 
 def written(file: str | Path, content: str) -> str:
-    """Write a report; returns the line that says so. Raises OSError, whose file and cause are one line."""
+    """Write a report. Returns the line that says so. Raises OSError, whose file and cause are one line."""
     Path(file).write_text(content, encoding="utf-8")
     return f"written to {file}"
 

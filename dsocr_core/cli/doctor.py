@@ -38,7 +38,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `advice` says what to do unless all is well."""
+    """One line of the report. `advice` says what to do unless all is well."""
 
     subject: str
     state: State

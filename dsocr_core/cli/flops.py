@@ -78,7 +78,7 @@ class Page:
     bandwidth: float | None = None
 
     def asked(self, tokens: int) -> tuple[ModelConfig, Workload, Policy, Hardware]:
-        """The options, resolved; `tokens` is the default of new ones. Raises DsocrError."""
+        """The options, resolved. `tokens` is the default of new ones. Raises DsocrError."""
         if self.config is None:
             raise DsocrError("give --config, a config.json or its directory (or --run of report)")
         page, new = (self.width, self.height), self.decode_tokens or tokens

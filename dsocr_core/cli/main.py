@@ -80,7 +80,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. An error is one line."""
+    """Run one command. Returns the exit code. An error is one line."""
     wait_politely()
     for stream in (sys.stdout, sys.stderr):  # a terminal in latin-1 or ASCII shows the rest as escapes
         if isinstance(stream, io.TextIOWrapper):

@@ -216,7 +216,7 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
 
 
 def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
-    """Add an option for each setting, and a YAML file of them; `take_sides` has those of backends."""
+    """Add an option for each setting, and a YAML file of them. `take_sides` has those of backends."""
     words = "YAML file of settings; options win over it"
     parser.add_argument("--config", action=ActionConfigFile, help=words)
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})

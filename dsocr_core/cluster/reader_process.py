@@ -36,7 +36,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Page:
-    """A page that may be read now; `prepared` is None where the backend does its own preprocessing."""
+    """A page that may be read now. `prepared` is None where the backend does its own preprocessing."""
 
     id: int
     request: OcrRequest
@@ -129,7 +129,7 @@ def feed(pages: BinaryIO, put: Callable[[Message], object]) -> None:
 
 
 def main(make: Callable[[BinaryIO, Message], ReaderProcess] = ReaderProcess) -> int:
-    """Serve one worker until it is gone; returns 1 after a line that says what is wrong with all pages."""
+    """Serve one worker until it is gone. Returns 1 after a line that says what is wrong with all pages."""
     wait_politely()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no message

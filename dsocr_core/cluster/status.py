@@ -41,7 +41,7 @@ class WorkerFigures:
 
 
 class Figures:
-    """Pages of a run by what became of them; `planned` are all, None while they are being listed."""
+    """Pages of a run by what became of them. `planned` are all, None while they are being listed."""
 
     def __init__(self, planned: int | None = None) -> None:
         self.planned = planned

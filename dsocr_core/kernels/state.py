@@ -92,7 +92,7 @@ def forbidden(repeats, j, token, position, size, state):
 
 
 def state_row(position: int, last: int, done: int, policy: NgramPolicy, first_new: int) -> list[int]:
-    """The numbers of a sequence that begins; `first_new` is the position of its first new token."""
+    """The numbers of a sequence that begins. `first_new` is the position of its first new token."""
     window = policy.window or EVERYTHING
     first = first_new if policy.window and not policy.over_prompt else 0
     exempt = [*policy.exempt, *[NO_TOKEN] * (MOST_EXEMPT - len(policy.exempt))]

@@ -334,7 +334,7 @@ def record_bench(
     location: str,
     machine: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
+    """Record each engine's passes as a run of the history. Returns the runs' ids. Raises DsocrError.
 
     `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
     """

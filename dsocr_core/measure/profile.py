@@ -74,7 +74,7 @@ class Profile:
 
 
 def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[str, int]:
-    """Profile, and record it as a run; returns its id and the number of launches. Raises ProfileError."""
+    """Profile, and record it as a run. Returns its id and the number of launches. Raises ProfileError."""
     with Temporary("ncu") as folder:
         table = Path(folder) / "ncu.details.csv"
         words = profile.command(settings, table)

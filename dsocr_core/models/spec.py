@@ -72,7 +72,7 @@ class ModelSpec:
     published_attentions: tuple[str, ...] = ("eager", "flash_attention_2")
     """Attention of the published decoder."""
     published_arguments: tuple[str, ...] = ()
-    """Fields of a request that the published `infer` takes as arguments of these names; it then takes
+    """Fields of a request that the published `infer` takes as arguments of these names. It then takes
     `max_length` too, which counts the prompt."""
     published_transformers: str = "4.46.3 or 4.47.1"
     """Versions with which the published code runs."""

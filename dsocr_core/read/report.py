@@ -77,7 +77,7 @@ class Report:
             self.take(outcome.page.source, outcome.comparisons, error)
 
     def take(self, source: str, comparisons: Pairs, error: str | None = None) -> None:
-        """Add a page of that name; `error` says why no backend could read it."""
+        """Add a page of that name. `error` says why no backend could read it."""
         results, failed = _results(comparisons), [error] if error else []
         for number, comparison in enumerate(comparisons, start=1):
             for side, why in comparison.errors.items():
@@ -142,7 +142,7 @@ class Report:
     # --- of A and B -----------------------------------------------------------------------------
 
     def _page(self, comparisons: Pairs, error: str | None) -> Shown:
-        """Count a page; returns its row of the document, and its cells by `columns`."""
+        """Count a page. Returns its row of the document, and its cells by `columns`."""
         passed = not error and all(passes(each.verdict) for each in comparisons)
         self.passed += passed
         self.failed += not passed

@@ -161,7 +161,7 @@ class RunWriter:
         }
 
     def add(self, outcome: PageOutcome) -> PageOutcome:
-        """Write what became of a page; returns it, as failed where the directory could not take it.
+        """Write what became of a page. Returns it, as failed where the directory could not take it.
 
         Several threads may add pages.
         """
@@ -180,7 +180,7 @@ class RunWriter:
         return outcome
 
     def _add(self, page: PageToRead, comparisons: Sequence[Comparison]) -> dict[str, bytes]:
-        """Put the results into the directory; returns the pictures that a run stores of the page."""
+        """Put the results into the directory. Returns the pictures that a run stores of the page."""
         first, results, errors = self._sides.first.settings, dict[str, OcrResult](), dict[str, str]()
         for session, part in zip(self._sides.sessions, comparisons, strict=False):
             results |= {result.backend: result for result in part.results.values()}

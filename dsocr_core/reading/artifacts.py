@@ -158,7 +158,7 @@ def failure(backend: BackendName, source: str, image: Path | None, error: str) -
 
 
 def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
-    """The line of a page; `key` is a name for all that decided it."""
+    """The line of a page. `key` is a name for all that decided it."""
     file, request = file_of(result.request), result.request
     measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
     return {

@@ -88,7 +88,7 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
 
 
 def _of(kind: Any, words: str, pairs: Pairs, within: bool, **evidence: int | float | str) -> Difference:
-    """A difference of the boxes of pairs; where they are of one side alone, it is that side's."""
+    """A difference of pairs' boxes, or of one side's boxes."""
     of_a = tuple(pair.a.index for pair in pairs if pair.a)
     of_b = tuple(pair.b.index for pair in pairs if pair.b)
     where: Side | Literal["both"] = "both" if bool(of_a) == bool(of_b) else "a" if of_a else "b"

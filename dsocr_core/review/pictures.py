@@ -35,7 +35,7 @@ TEXT_COLOUR = (192, 54, 44)
 
 @dataclass(frozen=True)
 class PagePicture:
-    """Place of a page's picture; it may be smaller than the page.
+    """Place of a page's picture. It may be smaller than the page.
 
     `with_boxes`: the only one left is the artifact with boxes drawn on it.
     """

@@ -41,7 +41,7 @@ DEFAULT_LOCATION = RUNS_DIRECTORY / "history"
 EXAMPLE = "example"
 """The tag of the runs that come with the project."""
 SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
-"""Runs that come with the project; they are only read."""
+"""Runs that come with the project. They are only read."""
 
 _TRIES = 4
 _ANY = (duckdb.Error, pa.ArrowException, OSError)
@@ -121,7 +121,7 @@ class History:
     # --- bringing it up to date -----------------------------------------------------------------
 
     def refresh(self) -> int:
-        """Take in what was added or removed since; returns how many runs came or went."""
+        """Take in what was added or removed since. Returns how many runs came or went."""
         with self._uses.use(), self._refreshing:
             # A damaged file may be whole again without a change of the directory that it lies in.
             return self._refresh(every=bool(self._file.damaged))
@@ -350,7 +350,7 @@ class History:
     # --- adding and marking ---------------------------------------------------------------------
 
     def writer(self, record: RunRecord) -> RunDirectory:
-        """Open the place where a new run of this history is written; it takes the name of a damaged one."""
+        """Open the place where a new run of this history is written. It takes the name of a damaged one."""
         replace = record.id in self.damaged().keys() - self.of_other_versions().keys()
         return RunDirectory.create(self.storage, record, replace=replace)
 
@@ -387,7 +387,7 @@ class History:
         return sorted({*marked["run_id"]} & {*self._file.entries, *self._file.damaged})
 
     def empty_trash(self) -> int:
-        """Delete the runs in the trash for good, those of the history's own location; returns how many.
+        """Delete the runs in the trash for good, those of the history's own location. Returns how many.
 
         Runs of other versions stay. Raises StorageError.
         """

@@ -130,7 +130,7 @@ INSERT INTO parity_totals
 
 @dataclass(frozen=True)
 class Run:
-    """A folder of a root; `damage` is why it is not read, and without a record it is still being copied."""
+    """A folder of a root. `damage` is why it is not read, and without a record it is still being copied."""
 
     id: str
     root: int

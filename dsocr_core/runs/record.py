@@ -363,7 +363,7 @@ class Recording:
                 self._finish()
 
     def add(self, source: str, comparison: Comparison, **more: Any) -> None:
-        """Put down what A and B gave on a page; `more` is as `PageResults` has it. Raises StorageError."""
+        """Record A's and B's results of a page. `more` is as in `PageResults`. Raises StorageError."""
         from dsocr_core.runs.results import PageResults
 
         names = dict(zip(SIDES, self.settings.side_names, strict=True))

@@ -78,7 +78,7 @@ class PageResults:
     def of(
         cls, source: str, comparison: Comparison, names: Mapping[Side, BackendName] = {}, **more: Any
     ) -> PageResults:
-        """Return what `comparison` holds; `names` are those of the sides, which an error does not tell."""
+        """Results in a `comparison`. `names` are those of the sides, which an error does not tell."""
         results, parity = tuple(comparison.results.values()), parity_of(source, comparison)
         why = {names[side]: error for side, error in comparison.errors.items()}
         return cls(source, comparison.request.image, results, why, parity, **more)
@@ -92,7 +92,7 @@ class PageResults:
         return cls(source, image, (), dict.fromkeys(backends, error), parity)
 
     def table(self, page: str, absolute: bool = False) -> pa.Table:
-        """Its rows of readings under a name; `absolute` names files as any folder finds them. Raises
+        """Rows of `readings` under a page's name. `absolute` makes paths absolute. Raises
         SchemaError.
         """
         rows = []

@@ -142,7 +142,7 @@ class RunDirectory:
         return [*self._done.values()]
 
     def add(self, page: PageResults) -> None:
-        """Put down what the backends gave on a page; it is on the disk when this returns.
+        """Record the results of a page. It is on the disk when this returns.
 
         Several threads may add pages. Raises SchemaError, too.
         """
@@ -183,7 +183,7 @@ class RunDirectory:
     # --- the end --------------------------------------------------------------------------------
 
     def finish(self, record: RunRecord | None = None, count: CountRows | None = None) -> Path:
-        """Make the directory that run, `create`'s record unless it is given; returns where it is.
+        """Make the directory that run, `create`'s record unless it is given. Returns where it is.
 
         `count` gives rows of stage_flops. Raises EntryExists when the history has a run of this name.
         """

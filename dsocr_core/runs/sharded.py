@@ -42,7 +42,7 @@ _QUARANTINED = "quarantined"
 _MOST_OF_AN_ERROR = 1000
 _TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
 _WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
-"""Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
+"""Columns of a page that depend on who read it. `more` is JSON of environment and steps."""
 _FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 
 

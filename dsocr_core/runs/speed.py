@@ -77,7 +77,7 @@ def compare_pairs(history: History, pairs: Sequence[Pair], contended: bool = Fal
 
 
 def _draws(history: History, pairs: Sequence[Pair]) -> pd.DataFrame:
-    """The query `draws`; `pair` is the place in `pairs`."""
+    """The query `draws`. `pair` is the place in `pairs`."""
     rows = [
         (number, side, run, backend, run == chosen)
         for number, pair in enumerate(pairs)

@@ -316,7 +316,7 @@ class TappedStep(DecodeStep):
                 self._copies[name].copy_(written)
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
-        """Give what the last run left, one row each; `position` is that of the token it was fed."""
+        """Give what the last run left, one row each. `position` is that of the token it was fed."""
         copies, self.cache.length = dict(self._copies), position
         slot, _ = self.cache.place()
         for name, copy in copies.items():

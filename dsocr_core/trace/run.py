@@ -197,5 +197,5 @@ def compare_dumps(
 
 
 def attention_for(settings: Settings, plan: TracePlan) -> Attention:
-    """The attention that was chosen; where none was, one that the published decoder has, too."""
+    """The chosen attention; by default one that the published decoder has, too."""
     return "eager" if settings.attention == "auto" and "vendor" in (plan.a, plan.b) else settings.attention

@@ -312,7 +312,7 @@ def most_new_tokens(prompt: torch.Tensor, kwargs: Mapping[str, Any]) -> int:
 
 
 def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -> str:
-    """Set that limit, by the argument that has it; returns its name."""
+    """Set the limit of new tokens. Returns the name of its argument."""
     name = "max_length" if "max_length" in kwargs else "max_new_tokens"
     kwargs[name] = count + (prompt.shape[1] if name == "max_length" else 0)
     return name

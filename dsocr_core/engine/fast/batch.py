@@ -570,7 +570,7 @@ class _Run:
         self._report(work.key, result)
 
     def _admit(self) -> int:
-        """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
+        """Bring the pages of a pass of prefill into slots. Returns how many, 0 when none is ready."""
         if not self.waiting or self.slots is None or not (free := self.slots.free):
             return 0
         first = self.waiting[0]

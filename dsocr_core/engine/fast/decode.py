@@ -138,7 +138,7 @@ class FastDecoder:
     def start(
         self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
-        """An empty sequence for the prefill of that prompt; it lasts until the next `start`."""
+        """An empty sequence for the prefill of that prompt. It lasts until the next `start`."""
         step = self._graph_for(len(prompt_ids), limit).step
         step.cache.length = 0
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))

@@ -86,7 +86,7 @@ class FastEngine(Engine):
             return self._prompt.embed(prompt, pixels.fused(features))[None]
 
     def _see(self, views: Seq[Tensor], timer: StageTimer, cancel: CancelToken | None) -> tuple[Tensor, ...]:
-        """Vision tokens of each view size; they last until the next pass."""
+        """Vision tokens of each view size. They last until the next pass."""
         if cancel is not None and cancel.is_set():
             raise Cancelled
         vision = self._vision.start(views)

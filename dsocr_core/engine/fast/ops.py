@@ -50,7 +50,7 @@ def map_rows(view: Tensor) -> Tensor:
 
 
 class Ops:
-    """Each method returns its results; it may overwrite what it says."""
+    """Operations of the fast passes. A method may overwrite what it says."""
 
     def __init__(self, kernels: bool) -> None:
         self.kernels = TRITON if kernels else PLAIN

@@ -60,7 +60,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Places:
-    """Turns of every row (2 M, D); where views start (V + 1,), the longest; the rows of answers (M,)."""
+    """Rotary tables of all rows (2 M, D); starts of views (V + 1,); longest view; rows of answers (M,)."""
 
     cos: Tensor
     sin: Tensor
@@ -295,7 +295,7 @@ class VisionTowers:
             return self._sam(pixels)
 
     def behind(self, features: Tensor, groups: Groups) -> Tensor:
-        """(M, C_sam) -> (M, C); `groups` says (views, features along a side) of each size."""
+        """(M, C_sam) -> (M, C). `groups` says (views, features along a side) of each size."""
         with torch.autocast(self.device.type, enabled=False):
             return self._behind(features, groups)
 
@@ -321,7 +321,7 @@ class VisionPass:
         self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
         self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
         self.features = self.patches = torch.empty(0)
-        """(M, C) after the towers, of all views; they last as long as the tokens."""
+        """(M, C) after the towers, of all views. They last as long as the tokens."""
         self.tokens: tuple[Tensor, ...] = ()
         """Vision tokens of each view size, (B, F F, C)."""
         stages: tuple[Callable[[], None], ...] = (self._sam, self._behind, self._project)

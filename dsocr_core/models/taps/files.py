@@ -162,7 +162,7 @@ class Dump:
 
 
 def fingerprint(tensor: Tensor) -> str:
-    """A short name for a weight's bits, the same on every device; it tells weights apart, no more."""
+    """Short hash of a weight's bits, the same on every device. It tells weights apart, no more."""
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
     start = total = weighted = 0

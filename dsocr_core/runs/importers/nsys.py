@@ -72,7 +72,7 @@ _RANGES_OF = """
 
 
 def read_tables(files: RunFiles, tables: Mapping[str, Table], unread: Iterable[str]) -> list[ImportedRun]:
-    """The reports of a file, as a run that knows nothing else; `unread` names others. Raises InvalidFile."""
+    """The reports of a file, as a run that knows nothing else. `unread` names others. Raises InvalidFile."""
     kernels, ranges = _first(tables, _KERNELS), _first(tables, _RANGES)
     found = _kernels(kernels) if kernels is not None else pd.DataFrame()
     stages, other_ranges = _stages(ranges) if ranges is not None else ([], "")

@@ -13,7 +13,7 @@ from pages.widgets.shared.messages import plain, show_error
 
 
 def draw(checkpoint: str, embedded: bool) -> list[str]:
-    """Draw the switch of a foreign directory that has code; returns the permissions given."""
+    """Draw the switch of a foreign directory that has code. Returns the permissions given."""
     if embedded or checkpoint.startswith("random:") or not Path(checkpoint).is_dir():
         return []
     confirmed: set[str] = st.session_state.setdefault("trusted", set())

@@ -34,7 +34,7 @@ _MOST_WORDS = 20_000
 
 @dataclass(frozen=True)
 class TrueBlock:
-    """A block of a sample, whose text is known; `box` is (x1, y1, x2, y2) in pixels."""
+    """A block of a sample, whose text is known. `box` is (x1, y1, x2, y2) in pixels."""
 
     box: tuple[int, int, int, int]
     text: str

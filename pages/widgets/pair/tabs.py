@@ -125,7 +125,7 @@ def _tables(shown: PairView, divergence: Divergence | None) -> None:
 
 
 def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.DataFrame:
-    """A row a pair of blocks, numbered from one; `numbers` are those to show, all unless given."""
+    """A row a pair of blocks, numbered from one. `numbers` are those to show, all unless given."""
     rows = []
     for number in range(len(shown.rows)) if numbers is None else numbers:
         row = shown.rows[number]

@@ -26,7 +26,7 @@ _CHARACTERS, _OF_A_BOX = 400_000, 20_000
 def draw(
     shown: PairView, image: Mapping[str, Any], panes: PaneWords, state: PairState, said: str, **around: Any
 ) -> Any:
-    """Draw it; returns the sides of which the reader asked a run.
+    """Draw it. Returns the sides of which the reader asked a run.
 
     `image` is `image_values`; `said` is for screen readers.
     """
@@ -112,7 +112,7 @@ def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
 
 
 def pair_values(rows: Sequence[Row], differing: Collection[int] = ()) -> list[dict[str, Any]]:
-    """Rows for the browser; `differing` are those that some difference is about.
+    """Rows for the browser. `differing` are those that some difference is about.
 
     Rows whose two texts differ have `runs` of both sides.
     """

@@ -80,7 +80,7 @@ class Queue:
 
     @cached_property
     def page(self) -> PageReview | None:
-        """The page shown; it may have left the queue, by its new verdict say. None: the grid."""
+        """The page shown, which may have left the queue. None: the grid."""
         return next((page for page in self.review.pages if page.name == value("page")), None)
 
     @cached_property

@@ -44,7 +44,7 @@ class Listed:
 
 
 def listed(runs: pd.DataFrame, by: str, pace: pd.DataFrame) -> Listed:
-    """The query `runs` by groups; `pace` is that query."""
+    """The query `runs` by groups. `pace` is that query."""
     records: list[Any] = runs.to_dict("records")
     settings = [setting(run) for run in records]
     names = setting_names(settings)

@@ -50,7 +50,7 @@ def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:
 
 
 def _table(table: pd.DataFrame) -> list[str]:
-    """The runs; returns the chosen ones in the table's order."""
+    """Draw the runs. Returns the chosen ones, as ordered."""
     run_ids, wanted = list(table["run_id"]), set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"

@@ -30,7 +30,7 @@ J = TypeVar("J", bound="Job[Any]")
 
 
 class Job(Generic[T]):
-    """One piece of work; `about` is what it is of, `result` what it gave once it is done.
+    """One piece of work. `about` is what it is of, `result` what it gave once it is done.
 
     The work is given the job: it looks at `token` for a wish to stop, tells how far it is with `say`, and may
     raise Cancelled, and DsocrError for what a user can put right.
