@@ -207,9 +207,8 @@ def _judged(
     rates = {each.run_id: each.rates for each in every}
     with History(plan.location, histories.SEED_LOCATION) as history:
         used = [runs for runs in zip(runs_a, runs_b, strict=True) if plan.contended or busy.isdisjoint(runs)]
-        found = compare_processes(
-            history, used, engine, rates, plan.neutral, error_per_interval(metrics, plan.most)
-        )
+        error = error_per_interval(metrics, plan.most)
+        found = compare_processes(history, used, engine, rates, plan.neutral, error)
         record = history.record(runs_b[0])
     missing = CONTENDED if busy and not used else "not measured on both sides"
     found = found.set_index("stage")[[*_TIMES, "verdict", "why", "runs_a", "runs_b", "pages"]]
