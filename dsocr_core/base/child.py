@@ -84,7 +84,7 @@ class Child:
         return (memory_of(self.pid) or (0, 0))[1]
 
     def send(self, lines: bytes) -> None:
-        """Raises ChildGone."""
+        """Write to stdin. Raises ChildGone."""
         stdin = self._process.stdin
         assert stdin is not None
         try:
@@ -115,7 +115,7 @@ class Child:
         return self._process.returncode is not None
 
     def kill(self) -> None:
-        """End it at once, with all that it has started and that did not leave its group."""
+        """Kill the process and all in its group at once."""
         if not self._killed:
             self._killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -26,7 +26,7 @@ class Uses:
         self._ending: set[int] = set()
 
     def check(self) -> None:
-        """Raises Closed."""
+        """Raise Closed after the close."""
         if self._ended:
             raise Closed(f"{self._owner} is closed; open it anew")
 

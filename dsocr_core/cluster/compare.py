@@ -68,7 +68,7 @@ def compare_shard(pair: ShardPair, tolerance: Tolerance) -> list[Row]:
 
 
 def settings_that_differ(a: Output, b: Output) -> list[str]:
-    """List what both were made with, where it is not the same: "infer.max_new_tokens: 20 and 40".
+    """List the settings that differ: "infer.max_new_tokens: 20 and 40".
 
     Raises DsocrError where there is no run, or for other shards.
     """

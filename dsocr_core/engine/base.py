@@ -320,7 +320,7 @@ class Engine:
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
-        """Vision and prompt into the empty `sequence`'s cache; the logits after it, (V,) float32."""
+        """Prefill the empty `sequence` with vision and prompt. Returns logits (V,) float32."""
         embeddings = self._embed(prompt, pixels, timer, cancel)
         return self._prefill(sequence, embeddings)
 

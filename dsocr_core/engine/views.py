@@ -49,7 +49,7 @@ class Views:
 
 
 def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
-    """The views of an RGB page, made where that is faster."""
+    """Views of an RGB page, made on the faster of host and device."""
     if can_resize(device):
         return device_views(image, preset, device)
     return uploaded(prepare(image, preset), device)

@@ -62,7 +62,7 @@ def headline(gated: Gated) -> str:
 
 
 def print_gate(gated: Gated, console: Console) -> None:
-    """A table for people."""
+    """Print a table of the gate."""
     table = PageTable(*_COLUMNS, words="Verdict")
     for cells in _cells(gated):
         table.add_row(*map(Text, cells))

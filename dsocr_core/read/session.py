@@ -217,7 +217,7 @@ class Sides:
             session.load((side,))
 
     def keys(self, request: OcrRequest) -> dict[BackendName, str]:
-        """By backend a name for all that decides its result. Raises DsocrError."""
+        """Keys of the results by backend: all that decides them. Raises DsocrError."""
         return {session.side(side).name: session.key(side, request) for session, side in self.readers}
 
     def read(

@@ -138,7 +138,7 @@ class Cause:
 
     @property
     def sentence(self) -> str:
-        """The cause, and whether it is known or likely."""
+        """The cause, called known or likely."""
         return f"{'cause' if self.name == 'reproduced' else 'likely cause'}: {self.words}"
 
     def document(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class OcrRequest:
 
     @property
     def required(self) -> Asked:
-        """Request of an engine: all is known. Raises DsocrError where it is not."""
+        """The request with nothing unknown. Raises DsocrError otherwise."""
         values = [getattr(self, name) for name in MAY_BE_UNKNOWN]
         if None in values:
             raise DsocrError(f"{self.name}: with which preset, prompt and limits it was read is not known")

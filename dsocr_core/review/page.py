@@ -68,12 +68,12 @@ class PageReview:
 
     @property
     def changed(self) -> bool:
-        """Tell whether what both runs read differs, not only what went in."""
+        """Tell whether outputs of the runs differ, not only inputs."""
         return not self.in_one_run and not SETTINGS.issuperset(self.kinds)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The differences as one sentence a kind."""
+        """Differences, one sentence a kind."""
         return sentences(self.differences)
 
     def size_of(self, sheet: int) -> tuple[int, int] | None:

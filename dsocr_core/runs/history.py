@@ -113,7 +113,7 @@ class History:
 
     @property
     def _file(self) -> OpenFile:
-        """Raises Closed."""
+        """The open file. Raises Closed."""
         self._uses.check()
         assert self._opened is not None
         return self._opened
@@ -337,7 +337,7 @@ class History:
         return self._directory(self._entry(run_id))
 
     def _directory(self, run: Run) -> Path:
-        """Raises EntryGone."""
+        """Directory of a run. Raises EntryGone."""
         return self._roots[run.root].directory(run.id)
 
     def _entry(self, run_id: str) -> Run:

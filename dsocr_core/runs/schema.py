@@ -232,7 +232,7 @@ def read_rows(
 
 
 def parquet_file(source: Path | pa.Buffer) -> pq.ParquetFile:
-    """A file that the thread that asks reads. Raises OSError.
+    """Open a file that only the calling thread reads. Raises OSError.
 
     Arrow's own threads may still run when a process ends right after a read, and then end it by SIGABRT
     (github.com/apache/arrow/issues/34314). A file has threads of its own, so it is mapped.

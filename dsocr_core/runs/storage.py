@@ -48,7 +48,7 @@ class EntryExists(StorageError):
 
 
 class EntryGone(StorageError):
-    """An entry that was listed is there no longer."""
+    """An entry that was listed is gone."""
 
 
 class DirectoryBusy(DsocrError):
@@ -293,7 +293,7 @@ def is_entry_name(name: str) -> bool:
 
 
 def _state(entry: os.DirEntry[str]) -> tuple[int, int, int]:
-    """Raises OSError."""
+    """State of an entry. Raises OSError."""
     try:
         status = entry.stat()
     except FileNotFoundError:  # a link that leads nowhere

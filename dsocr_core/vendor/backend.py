@@ -152,7 +152,7 @@ class VendorBackend:
             raise VendorError(f"{self.checkpoint}: {problem}")
 
     def _allowed_code(self) -> RemoteCode:
-        """Raises RemoteCodeNotAllowed."""
+        """Code that may run. Raises RemoteCodeNotAllowed."""
         if self.checkpoint == EMBEDDED_CHECKPOINT:
             return remote_code(self.checkpoint)
         return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
@@ -317,7 +317,7 @@ class WorkerProcess(Child):
         super().__init__(command, _environment(Path(self._directory.name)), talks=True)
 
     def tell(self, message: protocol.Message) -> None:
-        """Raises ChildGone."""
+        """Send a message. Raises ChildGone."""
         self.send(protocol.encode(message))
 
     def hear(self, timeout_s: float) -> protocol.Message | None:

@@ -28,7 +28,7 @@ from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 
 
 class GenerateEnded(BaseException):
-    """Raised once `generate` is through, to leave `infer`: what it would write is of no use here."""
+    """Raised after `generate` to leave `infer`, whose files are not needed."""
 
 
 class ForcedTokens:

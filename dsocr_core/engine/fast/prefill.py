@@ -155,18 +155,18 @@ class PromptGraphs:
         return logits
 
     def forward_pages(self, embeddings: Tensor, pages: int, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """Logits (B, V) after several pages, (B N, C): until the next call, as what `copy_out` copies."""
+        """Logits (B, V) after several pages (B N, C). They and `copy_out` last until the next call."""
         if self._recorder is None and len(embeddings) > self._keys.shape[2]:
             self._keys, self._values = self._halves(len(embeddings))
         found = self._recorded(embeddings, rotary, core, pages)
         return self.run(embeddings, rotary, core, pages) if found is None else found.forward(embeddings)
 
     def run(self, embeddings: Tensor, rotary: Rotary, core: AttentionCore, pages: int) -> Tensor:
-        """Run the pass, with keys and values to the buffer here."""
+        """Run the pass with the buffers of keys and values."""
         return self._prefill.forward(embeddings, self._keys, self._values, rotary, core, pages)
 
     def copy_out(self, keys: Tensor, values: Tensor, tokens: int, page: int = 0) -> None:
-        """A page's `tokens` positions to (L, h, P, D) each."""
+        """Copy a page's `tokens` positions to (L, h, P, D) each."""
         own = slice(page * tokens, (page + 1) * tokens)
         keys[:, :, :tokens] = self._keys[:, :, own]
         values[:, :, :tokens] = self._values[:, :, own]

@@ -54,7 +54,7 @@ _VECTOR_STEPS = tl.constexpr(VECTOR_STEPS)
 
 @dataclass(frozen=True)
 class RoundedHead:
-    """`rows` (V, C) int8, `scale` and `reach` (V,) float32."""
+    """The head in 8 bits: `rows` (V, C), float32 `scale` and `reach` (V,)."""
 
     rows: Tensor
     scale: Tensor

@@ -151,7 +151,7 @@ def read_sharded_run(location: str) -> ImportedRun:
 
 @contextmanager
 def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
-    """A temporary directory with a zip's files, and those that were left out. Raises InvalidFile."""
+    """Unpack a zip into a temporary directory; name files left out. Raises InvalidFile."""
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
     with Temporary("import") as target:

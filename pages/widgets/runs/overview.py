@@ -128,7 +128,7 @@ def _fidelity(table: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
-    """One row a run: of our engine where it read, else of whatever did."""
+    """One row a run: the vendor's only where there is no other."""
     return pace.sort_values("backend", key=lambda names: names == VENDOR, kind="stable").drop_duplicates(
         "run_id"
     )

@@ -20,7 +20,7 @@ NAMES = {
 
 
 def heading(state: LinkedState) -> None:
-    """The page's name, and what its link asks for and is not there."""
+    """Draw the page's name, and notes on its link's missing values."""
     with st.container(key="page"):
         watch_page(f"{state.page} fields")
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):

@@ -47,7 +47,7 @@ class PageList:
         return self.keys.index(key) if key in self.keys else 0
 
     def take(self, index: int) -> PageSource:
-        """Raises DsocrError."""
+        """Open a page. Raises DsocrError."""
         page = self.pages[index]
         return PageSource(self.keys[index], page.source, page.path, page.more)
 
