@@ -156,12 +156,12 @@ def inked(part: Locator, least: float) -> None:
 
     Every third pixel each way is looked at, which passes over no word or line.
     """
-    part.scroll_into_view_if_needed()
     ends = time.monotonic() + INK_S
     share = 0.0
     while share <= least:
         assert time.monotonic() < ends, f"{share:.4f} of it is drawn"
         with suppress(Error):  # it was drawn anew meanwhile
+            part.scroll_into_view_if_needed()
             share = _ink(part)
 
 
