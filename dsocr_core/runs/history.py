@@ -185,10 +185,11 @@ class History:
         def answer() -> pd.DataFrame:
             runs = values.get("run_ids", [values["a"], values["b"]] if "a" in values else None)
             oldest_first = [run for run in self._file.entries if runs is None or run in {*runs}]
-            step = query.together or 0
-            if not step or len(oldest_first) <= step:
+            if query.together is None:
                 return self._frame(query.sql, values, oldest_first)
-            parts = [oldest_first[at : at + step] for at in range(0, len(oldest_first), step)]
+            parts = self._parts(oldest_first, query.together)
+            if len(parts) == 1:
+                return self._frame(query.sql, values, oldest_first)
             with ThreadPoolExecutor(os.cpu_count()) as threads:
                 frames = [
                     *threads.map(lambda of: self._frame(query.sql, values | {"run_ids": of}, of), parts)
@@ -196,6 +197,19 @@ class History:
             return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
         return self._ask(answer), query.shown(values)
+
+    def _parts(self, run_ids: Sequence[str], most: int) -> list[list[str]]:
+        """Runs in parts, in their order, of at most so many pages unless a run alone has more."""
+        counted = self._frame("SELECT run_id, sum(pages) AS pages FROM page_totals GROUP BY run_id", {})
+        pages = dict(zip(counted["run_id"], counted["pages"], strict=True))
+        parts, room = [list[str]()], most
+        for run_id in run_ids:
+            room -= (own := pages.get(run_id, 0))  # an imported run has none
+            if room < 0 and parts[-1]:
+                parts.append([])
+                room = most - own
+            parts[-1].append(run_id)
+        return parts
 
     def _frame(self, sql: str, values: Mapping[str, Any], run_ids: Iterable[str] = ()) -> pd.DataFrame:
         """The answer to a statement; tables of runs have the rows of these runs."""

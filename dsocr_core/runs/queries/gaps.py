@@ -126,7 +126,7 @@ QUERIES["flop_gaps"] = Query(
     ORDER BY created, run_id, backend, shape, stage
     """,
     {"run_ids": None},
-    together=10,
+    together=10_000,
 )
 
 # Per run, backend and stage, what loses most first: sums over its shapes of page for one page, weighted by
@@ -158,7 +158,7 @@ QUERIES["gap_stages"] = Query(
              analytic DESC NULLS LAST, stage
     """,
     {"run_ids": None},
-    together=10,
+    together=10_000,
 )
 
 # Runs without FLOPs, and why they have none.

@@ -21,8 +21,8 @@ class Query:
     optional: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that may be left out, with what they are then."""
     together: int | None = None
-    """Runs that are asked at a time, oldest first, where there are more: groups of few runs fit into the
-    processor's cache. The answer's rows have to be in the order of the runs."""
+    """Pages of the runs that are asked at a time, oldest run first, where there are more: groups of few pages
+    fit into the processor's cache. The answer's rows have to be in the order of the runs."""
 
     @property
     def parameters(self) -> dict[str, Any]:
