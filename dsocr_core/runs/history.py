@@ -194,7 +194,8 @@ class History:
                 frames = [
                     *threads.map(lambda of: self._frame(query.sql, values | {"run_ids": of}, of), parts)
                 ]
-            return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+            whole = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+            return whole.infer_objects()  # of a part without any value the type was not known
 
         return self._ask(answer), query.shown(values)
 

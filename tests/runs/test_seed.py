@@ -143,4 +143,4 @@ def test_runs_that_are_asked_in_parts_give_the_answer_of_all(
     parts = seeded._parts(seeded.run_ids(), 3)
     assert [run for part in parts for run in part] == seeded.run_ids() and len(parts) > 3
     answer, sql = seeded.query(name)
-    pd.testing.assert_frame_equal(answer, seeded.sql(sql), check_dtype=False)
+    pd.testing.assert_frame_equal(answer, seeded.sql(sql))
