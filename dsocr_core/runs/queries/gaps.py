@@ -122,7 +122,7 @@ VIEWS = {
 QUERIES["flop_gaps"] = Query(
     """
     SELECT * FROM flop_gaps
-    WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
+    WHERE ($run_ids::VARCHAR[] IS NULL OR run_id IN (SELECT unnest($run_ids)))
     ORDER BY created, run_id, backend, shape, stage
     """,
     {"run_ids": None},
@@ -151,7 +151,7 @@ QUERIES["gap_stages"] = Query(
                min(no_bound) AS no_bound
         FROM flop_gaps
         WHERE run_id NOT IN (SELECT run_id FROM marks WHERE trashed)
-          AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
+          AND ($run_ids::VARCHAR[] IS NULL OR run_id IN (SELECT unnest($run_ids)))
         GROUP BY run_id, backend, stage
     )
     ORDER BY created, run_id, backend, lost_ms DESC NULLS LAST, milliseconds DESC NULLS LAST,
