@@ -44,6 +44,8 @@ SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
 """Runs that come with the project. They are only read."""
 
 _TRIES = 4
+_MOST_KEPT_ROWS = 500_000
+"""Rows of an answer whose parts are kept for the next time."""
 _ANY = (duckdb.Error, pa.ArrowException, OSError)
 _OF_A_FILE = (
     duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException,
@@ -87,6 +89,8 @@ class History:
         self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)
         self._refreshing = threading.Lock()
         self._opened: OpenFile | None = None
+        self._parts_answered: dict[str, dict[Hashable, pd.DataFrame]] = {}
+        """By question and part: one more run changes the last part alone."""
         self.state_of_runs: Hashable = object()
         """Another one once a run came or went: what was answered before is out of date."""
         self.state: Hashable = object()
@@ -183,17 +187,24 @@ class History:
         values = {key: [*of] if isinstance(of, (tuple, set)) else of for key, of in values.items()}
 
         def answer() -> pd.DataFrame:
+            file = self._file
             runs = values.get("run_ids", [values["a"], values["b"]] if "a" in values else None)
-            oldest_first = [run for run in self._file.entries if runs is None or run in {*runs}]
-            if query.together is None:
-                return self._frame(query.sql, values, oldest_first)
-            parts = self._parts(oldest_first, query.together)
+            wanted = {*(file.entries if runs is None else runs)}
+            oldest_first = [run for run in file.entries if run in wanted]
+            parts = self._parts(oldest_first, query.together) if query.together else [oldest_first]
             if len(parts) == 1:
                 return self._frame(query.sql, values, oldest_first)
+            before = self._parts_answered.get(name, {})
+            keys = [(len(file.notes), *((run, file.entries[run].version) for run in of)) for of in parts]
             with ThreadPoolExecutor(os.cpu_count()) as threads:
-                frames = [
-                    *threads.map(lambda of: self._frame(query.sql, values | {"run_ids": of}, of), parts)
-                ]
+                asked = {
+                    key: threads.submit(self._frame, query.sql, values | {"run_ids": of}, of)
+                    for key, of in zip(keys, parts, strict=True)
+                    if key not in before
+                }
+            frames = [asked[key].result() if key in asked else before[key] for key in keys]
+            if sum(map(len, frames)) <= _MOST_KEPT_ROWS:
+                self._parts_answered[name] = dict(zip(keys, frames, strict=True))
             whole = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
             return whole.infer_objects()  # of a part without any value the type was not known
 

@@ -144,3 +144,9 @@ def test_runs_that_are_asked_in_parts_give_the_answer_of_all(
     assert [run for part in parts for run in part] == seeded.run_ids() and len(parts) > 3
     answer, sql = seeded.query(name)
     pd.testing.assert_frame_equal(answer, seeded.sql(sql))
+    kept = dict(seeded._parts_answered[name])
+    last = next(reversed(kept))
+    del seeded._parts_answered[name][last]  # as if its runs had changed
+    pd.testing.assert_frame_equal(seeded.query(name)[0], answer)
+    again = seeded._parts_answered[name]
+    assert [key for key in kept if again[key] is not kept[key]] == [last]
