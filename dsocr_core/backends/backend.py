@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,6 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.fingerprints import file_of, result_key
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -132,9 +131,9 @@ class Backend:
     def expect(self, pages: Sequence[str]) -> None:
         """Hear the names of all pages that will be read, before the first one. Raises DsocrError."""
 
-    def left_over(self) -> UnmatchedTexts | None:
-        """List what it has of pages that nobody has asked for; None where it has no such thing."""
-        return None
+    def left_over(self) -> Mapping[str, Sequence[str]]:
+        """List what it has of pages that nobody has asked for, by kind."""
+        return {}
 
     def close(self) -> None:
         """End processes and connections, give memory back; the next page may start them again."""

@@ -12,13 +12,7 @@ from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts import (
-    Prediction,
-    PredictionError,
-    TextMatcher,
-    UnmatchedTexts,
-    read_folder,
-)
+from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 
@@ -53,9 +47,9 @@ class FolderBackend(Backend):
     def expect(self, pages: Sequence[str]) -> None:
         self._opened().expect(pages)
 
-    def left_over(self) -> UnmatchedTexts:
+    def left_over(self) -> Mapping[str, Sequence[str]]:
         """List what of the folder no page has asked for."""
-        return self._opened().unmatched()
+        return self._opened().left_over()
 
     def _opened(self) -> TextMatcher:
         with self._lock:
@@ -103,5 +97,5 @@ def read_texts(target: str) -> TextMatcher:
     if backend not in texts and (backend or len(writers) > 1):
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
         raise PredictionError(f"{shown}: {words}")
-    skipped = [(path, f"{page} has no text of {writer or 'any backend'}") for page, writer in run.failures]
+    skipped = [f"{name_text(page)}: no text of {writer or 'any backend'}" for page, writer in run.failures]
     return TextMatcher(path, texts[backend or writers[0]], skipped)

@@ -31,12 +31,12 @@ from dsocr_core.reading.parity_records import (
 )
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
-from dsocr_core.runs.texts import UnmatchedTexts
 
 PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
 PARITY_COLUMNS: Sequence[str] = ("Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
+_MOST_NAMED = 5
 Pairs = Sequence[Comparison]
 Shown = tuple[dict[str, Any], Sequence[RenderableType]]
 
@@ -60,7 +60,7 @@ class Report:
         """`stopped` pages of a run without comparison ended at the token limit: what they show is a part.
         `skipped` pages were done before."""
         self.read = self.boxes = 0  # pages that A read, and the blocks it found on them
-        self.left_over: Mapping[BackendName, UnmatchedTexts] = {}
+        self.left_over: Mapping[BackendName, Mapping[str, Sequence[str]]] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.run_ids: Sequence[str | None] = ()  # of the runs of the history that hold the pages, by B
         self.drafts = Given()
@@ -103,8 +103,7 @@ class Report:
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
-        left_over = {name: left.document() for name, left in self.left_over.items()}
-        stream.write("], " + json.dumps(self._totals() | {"left_over": left_over} | more)[1:] + "\n")
+        stream.write("], " + json.dumps(self._totals() | {"left_over": self.left_over} | more)[1:] + "\n")
 
     def print(self, console: Console) -> None:
         """A table for people, errors, and the first spans of each backend."""
@@ -120,8 +119,10 @@ class Report:
             console.print(PARITY_WORDS)
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
         for name, left in self.left_over.items():
-            for words in left.lines():
-                console.print(Text(f"{name}: {words}", style="yellow"))
+            for what, names in left.items():
+                first = ", ".join([*names[:_MOST_NAMED], *["..."] * (len(names) > _MOST_NAMED)])
+                words = f"{name}: {what.replace('_', ' ')} ({len(names)}): {first}"
+                console.print(Text(words, style="yellow"))
         if self.drafts.words:
             console.print(self.drafts.words)
         self._print_totals(console)

@@ -16,7 +16,6 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
-from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ class Sides:
         whole = [first, *(replace(each, errors=of_a | each.errors) for each in others)]
         return whole + [alone] * (len(self.sessions) - len(whole)), cancelled
 
-    def left_over(self) -> dict[BackendName, UnmatchedTexts]:
+    def left_over(self) -> dict[BackendName, Mapping[str, Sequence[str]]]:
         """By backend, what lies in folders and belongs to no page that was read. Raises DsocrError."""
         backends = [session.side(side) for session, side in self.readers]
         return {backend.name: left for backend in backends if (left := backend.left_over())}

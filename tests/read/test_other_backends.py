@@ -115,13 +115,13 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     for name in ("page0", "page1", "page9"):
         (left / f"{name}.md").write_text("a text", encoding="utf-8")
     (left / "bad.md").write_bytes(b"\xff")
-    expected = {"texts": ["page9"], "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}]}
+    expected = {"texts_of_no_page": ["page9"], "files_not_read": ["bad.md: not UTF-8 text (byte 0)"]}
     folder = {"spec": f"folder:{left}"}
     settings = Settings(device="cpu", a=folder, b={**folder, "name": "again"})
     one = read([settings], RunPlan(tuple(pages[:2]), tmp_path / "one", sides=SIDES))
     assert document(one)["left_over"] == {"folder": expected, "again": expected}
-    assert "again: 1 text of no page that was read: page9" in shown(one)
-    assert "again: not taken: bad.md" in shown(one)
+    assert "again: texts of no page (1): page9" in shown(one)
+    assert "again: files not read (1): bad.md" in shown(one)
 
 
 def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
