@@ -145,14 +145,15 @@ class TextMatcher:
     def text_of(self, source: str) -> Prediction:
         """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
         found, by_path = self._candidates(source)
-        own = f"name it like the page, as in {PurePath(_names(source, ())[1]).name.replace('#', '_')}.md"
         if len(found) != 1:
-            has = f"has {len(found) or 'no'} text{'s' * bool(found)} of that name"
-            raise PredictionError(f"{source}: {name_text(self.root)} {has}; {own}")
+            has = f"{name_text(self.root)} has {len(found) or 'no'} text{'s' * bool(found)} of that name"
+            name = PurePath(_names(source, ())[1]).name.replace("#", "_")
+            raise PredictionError(f"{source}: {has}; name it like the page, as in {name}.md")
         claims = self._claims.get(id(found[0]), [])
         if others := [name for by, name in claims if name != source and (by or not by_path)]:
-            file = name_text(found[0].file.name)
-            raise PredictionError(f"{source}: not known whether {file} is its text or {others[0]}'s; {own}")
+            why = f"{name_text(found[0].file.name)} is its text or that of {others[0]}"
+            way_out = f"name one for each, as in {PurePath(source).name}.md"
+            raise PredictionError(f"{source}: not known whether {why}; {way_out}")
         self._read.add(id(found[0]))
         return found[0]
 
