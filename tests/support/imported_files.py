@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.detect import read_runs
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.record import RunRecord
@@ -17,8 +18,10 @@ def imported(file: Path, content: str | bytes) -> tuple[RunRecord, dict[str, Row
     """The record and the rows of the one run in a file with this content. Raises InvalidFile."""
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     files = RunFiles(file)
-    (run,) = read_runs(files) or ()
-    assert not files.skipped, files.skipped
+    runs = read_runs(files) or ()
+    for skipped in files.skipped:
+        raise InvalidFile(skipped.reason)
+    (run,) = runs
     return run.record, rows_of(run)
 
 

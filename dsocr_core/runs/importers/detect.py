@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,15 +20,12 @@ from dsocr_core.runs.importers.tables import NCU, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT, DEPTH_LIMIT = 200_000, own_run.DEPTH_LIMIT
-"""Files and folders that are looked at in one import, and folders below each other."""
+"""Files and folders that are looked at in one tree, and folders below each other."""
 
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
     """A run of the tables of each of both tools in a file."""
-    content = read_bytes(files.place, imported.TABLE_LIMIT)
-    if content.startswith(b"\x1f\x8b"):
-        raise InvalidFile("a table packed with gzip; unpack it first")
-    tables, unread = find_tables(text := imported.as_text(content))
+    tables, unread = find_tables(text := imported.as_text(read_bytes(files.place, imported.TABLE_LIMIT)))
     of_ncu = [table for name, table in tables.items() if name in NCU]
     of_nsys = {name: table for name, table in tables.items() if name not in NCU}
     runs = ncu.read_tables(files, of_ncu, text) if of_ncu else []
@@ -86,109 +84,83 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     others.
     """
     history.refresh()
-    walk = _Import(history)
-    for path in paths:
-        walk.path(Path(path))
+    report = ImportReport()
+    for path in map(Path, paths):
+        is_archive = path.suffix.lower() == ".zip" and not path.is_dir()
+        opened = own_run.unpacked_archive(path) if is_archive else nullcontext((path.resolve(), []))
+        try:
+            with opened as (root, left_out):
+                report.skipped += left_out
+                for found in _tree(root) if root.is_dir() else _taken(RunFiles(root)):
+                    place = path / found.path.relative_to(root)  # of an archive: its place in it
+                    if isinstance(found, Skipped):
+                        report.skipped.append(Skipped(place, found.reason))
+                    else:
+                        _write(history, report, found, place)
+        except InvalidFile as error:
+            report.skipped.append(Skipped(path, str(error)))
     history.refresh()
-    return walk.report
+    return report
 
 
-class _Import:
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.report = ImportReport()
-        self._looked_at = 0
-        self._of_runs: set[Path] = set()
-        """Files that folders' runs were made of, or that were named, and the folders that they are in."""
-        self._archive: tuple[Path, Path] | None = None
-        """Archive whose tree is walked, and the folder where it is unpacked."""
+def _write(history: History, report: ImportReport, run: ImportedRun, place: Path) -> None:
+    found = FoundRun(run.record.id, run.record.source, place)
+    try:
+        if run.record.id not in history:
+            run.write(history.writer(run.record))
+            report.imported.append(found)
+            return
+    except EntryExists:
+        pass
+    except (DsocrError, OSError, pa.ArrowException) as error:  # the last for a column of another type
+        report.skipped.append(Skipped(place, one_line(error, 300)))
+        return
+    report.known.append(found)
 
-    def path(self, path: Path) -> None:
-        """One path as it was given; a link is followed here and nowhere below."""
-        if path.is_dir():
-            self._tree(path)
-        elif not path.exists():
-            self._skip(path, "not there")
-        elif path.suffix.lower() != ".zip":
-            self._place(path.resolve() if path.is_symlink() else path)
-        else:
-            try:
-                with own_run.unpacked_archive(path) as (directory, left_out):
-                    self.report.skipped += left_out
-                    self._archive = path, directory
-                    self._tree(directory)
-                    self._archive = None
-            except InvalidFile as error:
-                self._skip(path, str(error))
 
-    def _tree(self, root: Path) -> None:
-        """Take the runs in a folder and below."""
+def _taken(files: RunFiles) -> Iterator[ImportedRun | Skipped]:
+    """The runs of a folder or a file, and what of it was not taken."""
+    try:
+        runs = read_runs(files) or []
+    except (InvalidFile, OSError, OverflowError) as error:  # the last for a file's time
+        runs = []
+        files.skip(files.place, one_line(error))
+    yield from files.skipped
+    yield from runs
 
-        def unread(error: OSError) -> None:
-            self._skip(Path(error.filename), f"cannot be read ({error.strerror})")
 
-        for folder, names, files in os.walk(root, onerror=unread):
-            directory = Path(folder)
-            self._looked_at += len(names) + len(files)
-            if self._looked_at > FILE_LIMIT:
-                self._skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
-                return
-            too_deep = len(directory.relative_to(root).parts) > DEPTH_LIMIT
-            if too_deep:
-                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
-            if too_deep or (directory not in self._of_runs and self._place(directory)):
+def _tree(root: Path) -> Iterator[ImportedRun | Skipped]:
+    """The runs in a folder and below, and the files that are of none. No link is followed."""
+    count, unread = 0, list[OSError]()
+    of_runs: set[Path] = set()
+    """Files that folders' runs were made of, or that were named, and the folders that they are in."""
+    for folder, names, files in os.walk(root, onerror=unread.append):
+        directory = Path(folder)
+        count += len(names) + len(files)
+        if count > FILE_LIMIT:
+            yield Skipped(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
+            return
+        if len(directory.relative_to(root).parts) > DEPTH_LIMIT:
+            yield Skipped(directory, f"deeper than {DEPTH_LIMIT} folders")
+            names.clear()
+            continue
+        if directory not in of_runs:
+            yield from _taken(run := RunFiles(directory))
+            of_runs |= {place for file in run.seen for place in (file, *file.parents)} - {*directory.parents}
+            if run.whole:
                 names.clear()
                 continue
-            names.sort()
-            for place in (directory / name for name in (*names, *sorted(files))):
-                if place.is_symlink():
-                    self._skip(place, "a link; give the path it leads to")
-                elif place.is_dir() or place in self._of_runs:
-                    continue
-                elif directory in self._of_runs:
-                    self._skip(place, "not a file that is taken from the run around it")
-                elif place.suffix.lower() == ".zip":
-                    self._skip(place, "an archive inside a folder; import it by itself")
-                else:
-                    self._place(place)
-
-    def _place(self, place: Path) -> bool:
-        """Take the runs of a folder or a file; tells whether all that it holds is of them."""
-        files = RunFiles(place)
-        try:
-            runs = read_runs(files) or []
-        except (InvalidFile, OSError) as error:
-            runs = []
-            if place not in files.seen:
-                files.skip(place, one_line(error))
-        for skipped in files.skipped:
-            self._skip(*skipped)
-        for run in runs:
-            self._write(run)
-        for file in files.seen if place.is_dir() else ():
-            self._of_runs |= {file, *(each for each in file.parents if each.is_relative_to(place))}
-        return files.whole
-
-    def _write(self, run: ImportedRun) -> None:
-        found = FoundRun(run.record.id, run.record.source, self._named(run.origin))
-        try:
-            if run.record.id not in self.history:
-                run.write(self.history.writer(run.record))
-                self.report.imported.append(found)
-                return
-        except EntryExists:
-            pass
-        except (DsocrError, OSError, pa.ArrowException) as error:  # the last for a column of another type
-            self._skip(run.origin, one_line(error, 300))
-            return
-        self.report.known.append(found)
-
-    def _skip(self, path: Path, reason: str) -> None:
-        self.report.skipped.append(Skipped(self._named(path), reason))
-
-    def _named(self, path: Path) -> Path:
-        """A path of an archive by its place in it."""
-        if self._archive is None:
-            return path
-        file, directory = self._archive
-        return file / path.relative_to(directory)
+        names.sort()
+        for place in (directory / name for name in (*names, *sorted(files))):
+            if place.is_symlink():
+                yield Skipped(place, "a link; give the path it leads to")
+            elif place.is_dir() or place in of_runs:
+                continue
+            elif directory in of_runs:
+                yield Skipped(place, "not a file that is taken from the run around it")
+            elif place.suffix.lower() == ".zip":
+                yield Skipped(place, "an archive inside a folder; import it by itself")
+            else:
+                yield from _taken(RunFiles(place))
+    for error in unread:
+        yield Skipped(Path(error.filename), f"cannot be read ({error.strerror})")

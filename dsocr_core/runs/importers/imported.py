@@ -53,10 +53,8 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
             packed = begin.read(2) == b"\x1f\x8b"
         with cast(IO[bytes], gzip.open(file) if packed else file.open("rb")) as handle:
             yield handle
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidFile(f"not a whole gzip file ({error})") from error
-    except OSError as error:
-        raise InvalidFile(f"cannot be read ({error.strerror})") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidFile(f"cannot be read, or not a whole gzip file ({one_line(error)})") from error
 
 
 def head_of(file: Path) -> str:
@@ -86,14 +84,12 @@ def as_json(text: str) -> dict[str, Any]:
 def as_yaml(text: str) -> dict[str, Any]:
     """A YAML mapping as values that JSON has, dates as texts. Raises InvalidFile; aliases are refused."""
     try:
-        if len(text) > _YAML_LIMIT:
-            raise InvalidFile(f"YAML of more than {_YAML_LIMIT:,} characters")
         # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise InvalidFile("YAML with aliases is not read")
-        return parse_json(
-            without_surrogates(json.dumps(yaml.safe_load(text), ensure_ascii=False, default=str))
-        )
+        events = yaml.parse(text[:_YAML_LIMIT], Loader=yaml.SafeLoader)
+        if len(text) > _YAML_LIMIT or any(isinstance(event, yaml.AliasEvent) for event in events):
+            raise InvalidFile(f"YAML with aliases, or of more than {_YAML_LIMIT:,} characters")
+        found = json.dumps(yaml.safe_load(text), ensure_ascii=False, default=str)
+        return parse_json(without_surrogates(found))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise InvalidFile(f"not YAML that is read ({one_line(error, 200)})") from error
 
@@ -116,7 +112,7 @@ def stamp_in(text: str) -> dict[str, str]:
     """The time of a folder's name YYYYMMDD-HHMMSS as `created`, taken as UTC; nothing where there is none."""
     for stamp in re.findall(r"(?<!\d)\d{8}-\d{6}(?!\d)", text):
         with suppress(ValueError):
-            return {"created": datetime.strptime(stamp, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()}
+            return {"created": moment_of(stamp.replace("-", "T"))}
     return {}
 
 
@@ -179,14 +175,11 @@ class RunFiles:
         self, source: Source, tables: Tables, notes: str, dated: Path | None = None, **more: Any
     ) -> ImportedRun:
         """The run of these files; where `created` is not known, by a file's time, which its notes say."""
-        canonical = json.dumps({"source": source, "files": self.digests}, sort_keys=True, ensure_ascii=True)
         if "created" not in more:
-            try:
-                moment = datetime.fromtimestamp((dated or self.place).stat().st_mtime, UTC)
-            except (OSError, OverflowError, ValueError) as error:
-                raise InvalidFile(f"has no time ({error})") from error
+            moment = datetime.fromtimestamp((dated or self.place).stat().st_mtime, UTC)
             more["created"] = moment.isoformat(timespec="seconds")
             notes = f"{notes} The time is the file's: the run's own is not known.".strip()
+        canonical = json.dumps({"source": source, "files": self.digests}, sort_keys=True, ensure_ascii=True)
         run_id = f"{source}-{digest(canonical.encode())[:24]}"
         record = RunRecord(id=run_id, source=source, notes=notes or None, **more)
         return ImportedRun(record, self.place, {name: rows for name, rows in tables.items() if len(rows)})
@@ -197,7 +190,7 @@ class ImportedRun:
     """One run found in foreign files."""
 
     record: RunRecord
-    origin: Path
+    path: Path
     """The folder or file it was found in."""
     tables: Tables
     files: Mapping[str, Path] = field(default_factory=dict)

@@ -61,12 +61,12 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
         if not isinstance(listed := document.get("tables"), dict):
             raise InvalidFile("does not say which tables it has")
         tables = {name: _table(directory, name, listed[name], record.id) for name in TABLES if name in listed}
+        files = {name: directory / name for name in checksums if name not in _MADE}
+        for name, file in files.items():
+            if not file.resolve().is_relative_to(directory.resolve()):
+                raise InvalidFile(f"{CHECKSUMS} names a file outside of the run: {name[:80]!r}")
     except (*FAULTS, OSError) as error:
         raise InvalidFile(one_line(error)) from error
-    files = {name: directory / name for name in checksums if name not in _MADE}
-    for name, file in files.items():
-        if not file.resolve().is_relative_to(directory.resolve()):
-            raise InvalidFile(f"{CHECKSUMS} names a file outside of the run: {name[:80]!r}")
     return [ImportedRun(record, directory, {name: rows for name, rows in tables.items() if len(rows)}, files)]
 
 
@@ -82,18 +82,19 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
         if len({*schema.names}) < len(schema.names):
             raise InvalidFile("a column appears twice")
         if rows != count or rows > _ROW_LIMIT:
-            said = f"{RUN} says {str(count)[:20]}; at most {_ROW_LIMIT:,} are read"
-            raise InvalidFile(f"{rows} rows, {said}")
+            raise InvalidFile(f"{rows} rows, {RUN} says {count!s:.20}; at most {_ROW_LIMIT:,} are read")
         for batch in found.iter_batches(batch_size=_BATCH_ROWS):
             if (left := left - batch.nbytes) < 0:
                 raise InvalidFile(f"more than {_TABLE_BYTES:,} bytes unpacked")
             batches.append(batch)
         table = pa.Table.from_batches(batches, schema)
-        if "run_id" in schema.names and {*pc.unique(table["run_id"]).to_pylist()} - {run_id}:
+        if "run_id" not in schema.names:
+            return table
+        if {*pc.unique(table["run_id"]).to_pylist()} - {run_id}:
             raise InvalidFile("rows of another run")
-    except (InvalidFile, pa.ArrowException, OSError, ValueError, TypeError, MemoryError) as error:
+        return table.drop_columns("run_id")
+    except (*FAULTS, OSError, MemoryError) as error:
         raise InvalidFile(f"{file}: {one_line(error, 200)}") from error
-    return table.drop_columns("run_id") if "run_id" in schema.names else table
 
 
 # --- outputs of a cluster ---------------------------------------------------------------------------
@@ -155,40 +156,41 @@ def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
     with Temporary("import") as target:
+        left_out: list[Skipped] = []
         try:
             with zipfile.ZipFile(file) as archive:
-                left_out = [*_unpacked(archive, Path(target))]
+                entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
+                if len(entries) > ENTRY_LIMIT:
+                    raise InvalidFile(f"{len(entries):,} entries; at most {ENTRY_LIMIT:,} are unpacked")
+                left = BYTES_LIMIT
+                for entry in entries:
+                    if reason := _unpacked(archive, entry, Path(target), min(FILE_BYTES, left)):
+                        name = without_surrogates(entry.filename)[:4096].lstrip("/")
+                        left_out.append(Skipped(file / name, reason))
+                    else:
+                        left -= entry.file_size
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InvalidFile(f"not a zip archive that can be unpacked ({one_line(error, 120)})") from error
-        yield Path(target), [Skipped(file / name.lstrip("/"), reason) for name, reason in left_out]
+        yield Path(target), left_out
 
 
-def _unpacked(archive: zipfile.ZipFile, target: Path) -> Iterator[tuple[str, str]]:
-    """Unpack what is sound; yields the rest by name and reason."""
-    entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
-    if len(entries) > ENTRY_LIMIT:
-        raise InvalidFile(f"{len(entries):,} entries; at most {ENTRY_LIMIT:,} are unpacked")
-    left = BYTES_LIMIT
-    for entry in entries:
-        path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
-        reason = ""
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            reason = "its name leads out of the archive"
-        elif len(path.parts) > DEPTH_LIMIT:
-            reason = f"deeper than {DEPTH_LIMIT} folders"
-        elif stat.S_IFMT(mode) and not stat.S_ISREG(mode):
-            reason = "not a regular file"
-        elif entry.file_size > (most := min(FILE_BYTES, left)):  # no more than it says is unpacked
-            reason = f"more than {most:,} bytes"
-        else:
-            left -= entry.file_size
-            try:
-                archive.extract(entry, target)
-                moment = calendar.timegm((*entry.date_time, 0, 0, 0))
-                os.utime(target / path, (moment, moment))
-            except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
-                with suppress(OSError):
-                    (target / path).unlink()
-                reason = f"cannot be unpacked ({error})"
-        if reason:
-            yield without_surrogates(entry.filename)[:4096], reason
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, most: int) -> str:
+    """Unpack a file of an archive; the reason where it is left out."""
+    path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        return "its name leads out of the archive"
+    if len(path.parts) > DEPTH_LIMIT:
+        return f"deeper than {DEPTH_LIMIT} folders"
+    if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
+        return "not a regular file"
+    if entry.file_size > most:  # no more than it says is unpacked
+        return f"more than {most:,} bytes"
+    try:
+        archive.extract(entry, target)
+        moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+        os.utime(target / path, (moment, moment))
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
+        with suppress(OSError):
+            (target / path).unlink()
+        return f"cannot be unpacked ({error})"
+    return ""
