@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, PageTable
+from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, titled_table
 from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, plural, share
 from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
@@ -63,7 +63,7 @@ def headline(gated: Gated) -> str:
 
 def print_gate(gated: Gated, console: Console) -> None:
     """Print a table of the gate."""
-    table = PageTable(*_COLUMNS, words="Verdict")
+    table = titled_table("", *_COLUMNS)
     for cells in _cells(gated):
         table.add_row(*map(Text, cells))
     console.print(Text(f"{gated.before} -> {gated.after}, {_measured(gated)}"))

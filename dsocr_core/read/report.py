@@ -9,17 +9,17 @@ from itertools import zip_longest
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from dsocr_core.base.console import Name, PageTable, verdict_text
+from dsocr_core.base.console import titled_table, verdict_text
 from dsocr_core.base.formatting import duration, percent
 from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.engine.drafts.given import Given
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
-from dsocr_core.read.prefetch import PageDone, PageFailed
+from dsocr_core.read.prefetch import PageDone
 from dsocr_core.reading.parity import Comparison, to_document
 from dsocr_core.reading.parity_records import (
     NOT_KNOWN,
@@ -33,12 +33,13 @@ from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
 
 PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
-PARITY_COLUMNS: Sequence[str] = ("Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
+PARITY_COLUMNS: Sequence[str] = ("Verdict", "Blocks", "Shift", "CER", "Tokens")
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
 _MOST_NAMED = 5
 Pairs = Sequence[Comparison]
-Shown = tuple[dict[str, Any], Sequence[RenderableType]]
+Cells = Sequence[RenderableType]
+Shown = tuple[str, Cells, str]  # a page's name, the cells of its row, and why it differs
 
 
 def report_of(backends: Sequence[BackendName], spans: int = 0) -> Report:
@@ -65,7 +66,7 @@ class Report:
         self.run_ids: Sequence[str | None] = ()  # of the runs of the history that hold the pages, by B
         self.drafts = Given()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._cells: list[list[RenderableType]] = []
+        self._shown: list[Shown] = []
         self._lines: list[Text] = []
 
     def add(self, outcome: PageOutcome) -> None:
@@ -73,16 +74,14 @@ class Report:
         if isinstance(outcome.page, PageDone):
             self.skipped += 1
         else:
-            error = outcome.page.error if isinstance(outcome.page, PageFailed) else None
-            self.take(outcome.page.source, outcome.comparisons, error)
+            self.take(outcome.page.source, outcome.comparisons, getattr(outcome.page, "error", None))
 
     def take(self, source: str, comparisons: Pairs, error: str | None = None) -> None:
         """Add a page of that name. `error` says why no backend could read it."""
-        results, failed = _results(comparisons), [error] if error else []
+        results, failed = _results(comparisons), dict.fromkeys([error] if error else [])
         for number, comparison in enumerate(comparisons, start=1):
             for side, why in comparison.errors.items():
-                words = f"{self.backends[0 if side == 'a' else number]}: {why}"
-                failed += [words] if words not in failed else []
+                failed[f"{self.backends[0 if side == 'a' else number]}: {why}"] = None
         self.pages += 1
         if a := next((each.a for each in comparisons if each.a), None):
             self.read += 1
@@ -91,8 +90,8 @@ class Report:
             self.drafts.add(result.environment)
         row, cells = self._page(comparisons, "; ".join(failed) or None)
         self._rows.write(json_line({"image": source} | row) + "\n")
-        if len(self._cells) < SHOWN:
-            self._cells.append([Name(source), *cells])
+        if len(self._shown) < SHOWN:
+            self._shown.append((source, cells, _why(row)))
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
             self._lines += [Text(f"{source}: {each}", style="red") for each in failed]
             self._lines += [] if failed else _lines(source, results, self._spans)
@@ -107,11 +106,8 @@ class Report:
 
     def print(self, console: Console) -> None:
         """A table for people, errors, and the first spans of each backend."""
-        table = PageTable("Page", *self.columns, words="Why")
-        for cells in self._cells:
-            table.add_row(*cells)
-        console.print(table)
-        if more := self.pages - len(self._cells):
+        console.print(_table("Page", self.columns, self._shown))
+        if more := self.pages - len(self._shown):
             console.print(f"... and {more} more; every page is in the run directory, and in --json")
         for line in self._lines:
             console.print(line, no_wrap=line.no_wrap)
@@ -132,17 +128,16 @@ class Report:
         self._rows.seek(0)
         rows = [*map(json.loads, self._rows)]
         self._rows.seek(0)
-        for row, cells in zip_longest(rows, self._cells):
+        for number, row in enumerate(rows):
             if (words := causes.get(row["image"])) and len(self.backends) == 2:
                 row["causes"] = [Cause("reproduced", words).document()]
-                if cells:
-                    cells[1:] = parity_cells(row)
+                self._shown[number : number + 1] = [(row["image"], _parity_cells(row), _why(row))]
             self._rows.write(json_line(row) + "\n")
         self._rows.truncate()
 
     # --- of A and B -----------------------------------------------------------------------------
 
-    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
+    def _page(self, comparisons: Pairs, error: str | None) -> tuple[dict[str, Any], Cells]:
         """Count a page. Returns its row of the document, and its cells by `columns`."""
         passed = not error and all(passes(each.verdict) for each in comparisons)
         self.passed += passed
@@ -152,7 +147,7 @@ class Report:
         for each in comparisons:
             parity = to_document(each.report, each.differences)
         row = {**parity, **_figures(comparisons), "error": error}
-        return row, parity_cells(row)
+        return row, _parity_cells(row)
 
     def _totals(self) -> dict[str, Any]:
         counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
@@ -167,9 +162,9 @@ class Report:
 class RunReport(Report):
     """Pages that A alone reads."""
 
-    columns = ("Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
+    columns = ("Blocks", "Tokens", "End", "Prefill", "Decode", "Total", "Tokens/s")
 
-    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
+    def _page(self, comparisons: Pairs, error: str | None) -> tuple[dict[str, Any], Cells]:
         result = next(iter(_results(comparisons)), None)
         stopped = not error and result is not None and result.finish_reason == "length"
         self.failed += bool(error)
@@ -181,15 +176,15 @@ class RunReport(Report):
         if result is None:
             return row, ["-"] * len(self.columns)
         tokens, decode_ms = result.new_tokens, result.milliseconds(Stage.DECODE)
+        total_ms = result.total_ms if result.timings else None
+        times = result.milliseconds(Stage.PREFILL), decode_ms, total_ms
         end = result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN))
         return row, [
             str(len(result.blocks)),
             NOT_KNOWN if tokens is None else str(tokens),
             "limit" if end == "length" else end,
-            duration(result.milliseconds(Stage.PREFILL)),
-            duration(decode_ms),
-            f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
-            duration(result.total_ms if result.timings else None),
+            *("-" if ms is None else duration(ms) for ms in times),
+            f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "-",
         ]
 
     def _totals(self) -> dict[str, Any]:
@@ -206,7 +201,7 @@ class SeveralReport(Report):
         self._compared = defaultdict[BackendName, list[tuple[float, bool | None]]](list)
         """By B, for each compared page: its error rate and whether its tokens are equal."""
 
-    def _page(self, comparisons: Pairs, error: str | None) -> Shown:
+    def _page(self, comparisons: Pairs, error: str | None) -> tuple[dict[str, Any], Cells]:
         for name, comparison in zip_longest(self.columns, comparisons):
             verdict: Verdict = comparison.verdict if comparison else "not_comparable"
             self._verdicts[name][verdict] += 1
@@ -241,27 +236,38 @@ class SeveralReport(Report):
         return {"a": self.backends[0], "backends": backends}
 
     def _print_totals(self, console: Console) -> None:
-        # Short for `VERDICTS`: all columns fit into 80.
         columns = ("Identical", "Within", "Differs", "Failed", "CER", "Tokens equal")
-        table = PageTable(f"Against {self.backends[0]}", *columns)
+        rows = []
         for name in self.columns:
             row = self._against(name)
             rate, equal = row["character_error_rate"], row["tokens_equal"]
             tokens = NOT_KNOWN if equal is None else f"{equal} / {self.pages}"
             counts = map(str, row["verdicts"].values())
-            table.add_row(Name(name), *counts, "-" if rate is None else f"{rate:.2%}", tokens)
-        console.print(table)
+            rows.append((name, [*counts, "-" if rate is None else f"{rate:.2%}", tokens], ""))
+        console.print(_table(f"Against {self.backends[0]}", columns, rows))
 
 
 # --- one page -------------------------------------------------------------------------------------
 
 
-def parity_cells(row: Mapping[str, Any]) -> Sequence[RenderableType]:
-    """The cells of `PARITY_COLUMNS` from a page's `to_document`, whatever it was compared for."""
+def parity_table(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> RenderableType:
+    """A table of pages that were compared, each a name and its `to_document`."""
+    return _table("Page", PARITY_COLUMNS, [(name, _parity_cells(row), _why(row)) for name, row in rows])
+
+
+def _table(first: str, columns: Sequence[str], rows: Sequence[Shown]) -> RenderableType:
+    """A table of figures, and below it a line a page that differs: why."""
+    table = titled_table("", first, *columns)
+    for name, cells, _ in rows:
+        table.add_row(Text(" ".join(name.split())), *cells)
+    return Group(table, *(Text(f"{name}: {words}") for name, _, words in rows if words))
+
+
+def _parity_cells(row: Mapping[str, Any]) -> Cells:
+    """The cells of `PARITY_COLUMNS`."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
-    causes = [Cause(each["cause"], each["words"]).sentence for each in row["causes"][:1]]
     diverging = "at the end" if first is None else f"from {first}{tie}"
     return [
         verdict_text(row["verdict"]),
@@ -269,16 +275,13 @@ def parity_cells(row: Mapping[str, Any]) -> Sequence[RenderableType]:
         percent(row["max_coordinate_difference_percent"], "-"),
         "-" if rate is None else f"{rate:.1%}",
         NOT_KNOWN if equal is None else "equal" if equal else diverging,
-        Text("; ".join([*row["reasons"], *causes])),
     ]
 
 
-def parity_table(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> PageTable:
-    """A table of pages that were compared, each with its name."""
-    table = PageTable("Page", *PARITY_COLUMNS, words="Why")
-    for name, row in rows:
-        table.add_row(Name(name), *parity_cells(row))
-    return table
+def _why(row: Mapping[str, Any]) -> str:
+    """Reasons of a compared page, and its likeliest cause."""
+    causes = [Cause(each["cause"], each["words"]).sentence for each in row.get("causes", ())[:1]]
+    return "; ".join([*row.get("reasons", ()), *causes])
 
 
 def _results(comparisons: Iterable[Comparison]) -> list[OcrResult]:
