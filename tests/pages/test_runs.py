@@ -15,7 +15,8 @@ from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.runs.run_list import exported
 from pages.widgets.shared import resources
 from tests.support import listed_runs as made_runs
-from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
+from tests.support.listed_runs import COMMITS, EAGER, FAST, IMPORTED, PROFILED, STRANGE
+from tests.support.made_up_runs import HOSTILE
 from tests.support.opened_page import address_of, bodies, checked, opened, words
 
 open_page = partial(opened, "runs")

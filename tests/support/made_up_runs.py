@@ -19,6 +19,7 @@ HOSTILE = (
     "\N{GRINNING FACE} \N{HEBREW LETTER ALEF}\N{COMBINING ACUTE ACCENT}",
     "line\nbreak\ttab",
     "%s %d {name}",
+    "=HYPERLINK(1) :red[x] $x^2$ `c` ![p](http://example.com/x.png) [l](javascript:alert(1))",
     "",
     " ",
     "NULL",

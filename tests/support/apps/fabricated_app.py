@@ -19,16 +19,13 @@ from pages.widgets.shared.runner import Runner  # noqa: E402
 from pages.widgets.streamlit_mends import STYLE  # noqa: E402
 from tests.support import fabricated_results as fabricated  # noqa: E402
 
-MANY = 1000
-"""Boxes of the page of that name."""
-
 
 @st.cache_resource
 def stage(folder: str) -> Runner:
     samples = Path(folder)
     blocks = fabricated.make_samples(samples)
-    blocks["many.png"] = fabricated.draw_grid(samples / "many.png", MANY)
-    pipeline = fabricated.FabricatedPipeline(blocks, pace=1.0, differ=lambda name: name.startswith("letter"))
+    blocks["many.png"] = fabricated.draw_page(samples / "many.png", 1500, 2400, 25, 40)
+    pipeline = fabricated.FabricatedPipeline(blocks, pace=20.0, differ=lambda name: name.startswith("letter"))
     for name in ("invoice.png", "letter_tall.png", "many.png"):
         request = Settings(preset="small").request(samples / name, name)
         pipeline.record(request)
