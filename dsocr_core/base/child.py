@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from collections.abc import Mapping, Sequence
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_of
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
-TAIL_BYTES, _PIPE_BYTES = 16 * 1024, 64 * 1024
+_TAIL_BYTES = 16 * 1024
 _LEAVING_S = 5.0
 
 
@@ -37,7 +35,7 @@ class Child:
     """A started process in a session of its own. Raises OSError when the program cannot be run.
 
     With `talks` lines go in and out of its standard input and output; both are closed to others. The end of
-    what it prints to its standard error stays unless `quiet`.
+    what it prints to its standard error stays.
     """
 
     def __init__(
@@ -45,29 +43,19 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         talks: bool = False,
-        quiet: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> None:
         channel = subprocess.PIPE if talks else subprocess.DEVNULL
-        errors = subprocess.DEVNULL if quiet else subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=channel, stdout=channel, stderr=errors, env=environment, pass_fds=pass_fds,
-            start_new_session=True,
+            command, stdin=channel, stdout=channel, stderr=subprocess.PIPE, env=environment,
+            pass_fds=pass_fds, start_new_session=True,
         )  # fmt: skip
         self.pid = self._process.pid
-        self._sending, self._taking, self._killed = threading.Lock(), threading.Lock(), False
+        self._sending, self._killed, self._tail = threading.Lock(), False, b""
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._tail = bytearray()
-        self._threads = list[threading.Thread]()
-        if self._process.stderr is not None:
-            os.set_blocking(self._process.stderr.fileno(), False)
-            self._start(self._drain, self._process.stderr)
-        if self._process.stdout is not None:
-            self._start(self._hear, self._process.stdout)
-
-    def _start(self, read: Callable[[IO[bytes]], None], stream: IO[bytes]) -> None:
-        self._threads.append(threading.Thread(target=read, args=(stream,), daemon=True))
-        self._threads[-1].start()
+        self._threads = [threading.Thread(target=read, daemon=True) for read in (self._drain, self._hear)]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def returncode(self) -> int | None:
@@ -144,39 +132,26 @@ class Child:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what was printed until now: an answer may overtake what was printed before it."""
-        if self._process.stderr is not None:
-            if not self.alive:
-                self._threads[0].join(1.0)
-            self._take(self._process.stderr)
-        with self._taking:
-            return self._tail.decode("utf-8", "replace")
+        """The end of what was printed until now."""
+        self._threads[0].join(0.1 if self.alive else 1.0)  # an answer may overtake what was printed before it
+        return self._tail.decode("utf-8", "replace")
 
     def last_line(self, most: int) -> str:
         """Its last line with words, nothing in it to steer a terminal."""
         lines = (line.strip() for line in reversed(self.stderr_tail.splitlines()))
         return visible(next(filter(None, lines), ""))[-most:]
 
-    def _hear(self, stream: IO[bytes]) -> None:
-        with stream:
-            while line := stream.readline(MOST_LINE_BYTES + 1):
-                self._lines.put(line)
-                if not line.endswith(b"\n"):
-                    break
+    def _hear(self) -> None:
+        if (stream := self._process.stdout) is not None:
+            with stream:
+                while line := stream.readline(MOST_LINE_BYTES + 1):
+                    self._lines.put(line)
+                    if not line.endswith(b"\n"):
+                        break
         self._lines.put(None)
 
-    def _drain(self, stream: IO[bytes]) -> None:
-        there = select.poll()
-        there.register(stream, select.POLLIN)
-        while self._take(stream):
-            there.poll()
-
-    def _take(self, stream: IO[bytes]) -> bool:
-        """Read what is in the pipe; False at its end."""
-        with self._taking, contextlib.suppress(BlockingIOError):
-            if stream.closed or not (chunk := os.read(stream.fileno(), _PIPE_BYTES)):
-                stream.close()
-                return False
-            self._tail += chunk
-            del self._tail[:-TAIL_BYTES]
-        return True
+    def _drain(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            while chunk := os.read(stream.fileno(), _TAIL_BYTES):
+                self._tail = (self._tail + chunk)[-_TAIL_BYTES:]

@@ -78,9 +78,7 @@ class _Worker:
         descriptor = self.memory.descriptor
         code = f"from dsocr_core.page.decoding import serve; serve({descriptor})"
         environment = {**module_environment(), **_ENVIRONMENT}
-        self.child = Child(
-            [sys.executable, "-c", code], environment, talks=True, quiet=True, pass_fds=(descriptor,)
-        )
+        self.child = Child([sys.executable, "-c", code], environment, talks=True, pass_fds=(descriptor,))
 
     def serves(self, max_pixels: int) -> bool:
         """Tell whether it lives and has memory for a page of that size."""
