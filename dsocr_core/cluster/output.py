@@ -47,7 +47,7 @@ class Output(ShardedRun):
     def begin(self, job: Job) -> bool:
         """Claim the output for a job; True when it had it already. Raises DsocrError for a different job."""
         content = json_bytes(job.document(), indent=1) + b"\n"
-        if self.document(RUN) is None and self.store.put_new(RUN, content):
+        if self.document(RUN) is None and self.store.put(RUN, content, new=True):
             return False
         job.check(self.run(), self.store.location)
         return True
@@ -73,7 +73,7 @@ class Output(ShardedRun):
                 yield
                 file.truncate(0)
             return
-        if not self.store.put_new(DRIVER, me):
+        if not self.store.put(DRIVER, me, new=True):
             raise self._other_driver(f"or, where it was killed, remove {self.store.location}/{DRIVER}")
         try:
             yield
@@ -142,7 +142,7 @@ class Output(ShardedRun):
 
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
-        if self.store.put_new(marker.name, marker_bytes(asdict(marker))):
+        if self.store.put(marker.name, marker_bytes(asdict(marker)), new=True):
             return True
         there = self.marker(marker.name)
         if there is not None and there.file == marker.file:

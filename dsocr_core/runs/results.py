@@ -35,7 +35,7 @@ from dsocr_core.reading.records import (
     top_two_steps,
 )
 from dsocr_core.runs.record import RunRecord, tolerance_of
-from dsocr_core.runs.schema import TABLES, SchemaError, encodable_value
+from dsocr_core.runs.schema import TABLES, encodable_value
 
 if TYPE_CHECKING:
     from dsocr_core.runs.history import History
@@ -92,16 +92,14 @@ class PageResults:
         return cls(source, image, (), dict.fromkeys(backends, error), parity)
 
     def table(self, page: str, absolute: bool = False) -> pa.Table:
-        """Rows of `readings` under a page's name. `absolute` makes paths absolute. Raises
-        SchemaError.
-        """
+        """Rows of `readings` under a page's name. `absolute` makes paths absolute."""
         rows = []
         for result in self.results:
-            path = result.request.image.absolute() if absolute else None
+            path = name_text(result.request.image.absolute()) if absolute else None
             rows.append(result_table(page, result, self.keys.get(result.backend), path))
         image = None if self.image is None else name_text(self.image.absolute())
         facts = {"page": page, "source": self.source, "path": image}
-        rows += [failure_table(facts | {"backend": name, "error": why}) for name, why in self.errors.items()]
+        rows += [row_table(facts | {"backend": name, "error": why}) for name, why in self.errors.items()]
         return pa.concat_tables(rows)
 
 
@@ -112,28 +110,27 @@ def result_table(
     page: str,
     result: OcrResult,
     key: str | None = None,
-    path: Path | None = None,
+    path: str | None = None,
     files: Sequence[PageFile | None] | None = None,
 ) -> pa.Table:
-    """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
-    `exact`, and replaced in the column. `path` is the page's file where that is not to be the request's,
-    `files` what its images hold, read now unless it is given.
+    """The row of a result. `path` is the page's file where that is not to be the request's, `files` what its
+    images hold, read now unless it is given.
     """
     row = _row(page, result, files_of(result.request) if files is None else files) | {"key": key}
-    row |= {} if path is None else {"path": name_text(path)}
+    return row_table(row | ({} if path is None else {"path": path}), result)
+
+
+def row_table(row: Row, result: OcrResult | None = None) -> pa.Table:
+    """A row of readings. What a column cannot hold (half a surrogate pair, a number too large) is replaced
+    there, and in `exact` as the result has it.
+    """
+    row = {"run_id": "", **row}
     try:
         return pa.Table.from_pylist([row], SCHEMA)
     except (UnicodeEncodeError, pa.ArrowInvalid, OverflowError):
-        row |= {name: _fitting(name, value) for name, value in row.items()}
-        return pa.Table.from_pylist([row | {"exact": json.dumps(to_jsonable(result))}], SCHEMA)
-
-
-def failure_table(row: Row) -> pa.Table:
-    """A row of readings that holds no result of ours. Raises SchemaError."""
-    try:
-        return pa.Table.from_pylist([encodable_value({"run_id": "", **row})], SCHEMA)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaError(f"table readings: {str(error)[:200]}") from error
+        row = {name: _fitting(name, value) for name, value in row.items()}
+        exact = None if result is None else json.dumps(to_jsonable(result))
+        return pa.Table.from_pylist([row | {"exact": exact}], SCHEMA)
 
 
 def _fitting(name: str, value: Any) -> Any:
@@ -156,7 +153,6 @@ def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict
         "unknown": [name for name in MAY_BE_UNKNOWN if getattr(request, name) is None],
     }
     return {
-        "run_id": "",
         "page": page,
         "source": request.name,
         "path": name_text(request.image),

@@ -3,7 +3,7 @@
     run.json             the run's record, and under `cluster` what decides its pages; written first
     plan/complete.json   how many pages and shards there are, once everything is listed
     shards/SHARD/ATTEMPT.parquet   rows of readings; the same bytes, whoever has read the pages
-    shards/SHARD/ATTEMPT.worker.parquet   what depends on who has: times, environment, likeliest tokens
+    shards/SHARD/ATTEMPT.worker.parquet   their columns that depend on who has
     done/SHARD.json      the marker of a shard: names its attempt; only what a marker names is visible
     done/SHARD.1.json    the same of pages that were read again; the highest generation counts
 
@@ -27,12 +27,10 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.models.stages import Stage
-from dsocr_core.reading.input_parity import KNOWN_INPUT
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
-from dsocr_core.reading.records import POSTPROCESS_ERROR, OcrResult, StageTiming, top_two_steps
-from dsocr_core.runs.results import SCHEMA, failure_table, result_of, result_table
-from dsocr_core.runs.schema import encodable_value, read_rows
+from dsocr_core.reading.records import OcrResult, result_from_jsonable
+from dsocr_core.runs.results import SCHEMA, result_of, result_table, row_table
+from dsocr_core.runs.schema import read_rows
 from dsocr_core.runs.storage import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
@@ -40,9 +38,8 @@ Status = Literal["read", "failed", "quarantined"]
 _QUARANTINED = "quarantined"
 """The fact of a page that ended every process it came to."""
 _MOST_OF_AN_ERROR = 1000
-_TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
-_WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
-"""Columns of a page that depend on who read it. `more` is JSON of environment and steps."""
+_OF_WORKER = ("environment", "times", "top_ids", "top_logits", "exact")
+"""Columns of a page that depend on who read it."""
 _FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 
 
@@ -73,71 +70,45 @@ class PageReading:
 
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
-    ordered = sorted(pages, key=lambda page: page.number)
-    workers = pa.Table.from_pylist([_worker_row(page) for page in ordered], _WORKER)
-    return _parquet(readings_table([_of_any(page) for page in ordered])), _parquet(workers)
-
-
-def _of_any(page: PageReading) -> PageReading:
-    """The page as any worker would have it."""
-    if page.result is None:
-        return page
-    facts = {name: value for name, value in page.result.environment.items() if _is_of_page(name)}
-    return replace(page, result=replace(page.result, timings=(), environment=facts, top_two=()))
-
-
-def _is_of_page(name: str) -> bool:
-    """Tell the facts of an environment that any worker finds."""
-    return name == POSTPROCESS_ERROR or name.startswith(KNOWN_INPUT)
+    table = readings_table(sorted(pages, key=lambda page: page.number))
+    return _parquet(table.drop_columns([*_OF_WORKER])), _parquet(table.select(_OF_WORKER))
 
 
 def readings_table(pages: Sequence[PageReading]) -> pa.Table:
     """Rows of readings of pages, in their order."""
-    table = pa.concat_tables([_rows(page) for page in pages]).combine_chunks()
-    # Not as a request has it: a URL is no path.
-    at, paths = SCHEMA.get_field_index("path"), [encodable_value(page.path) for page in pages]
-    return table.set_column(at, SCHEMA.field(at), pa.array(paths, pa.string()))
+    return pa.concat_tables([_row(page) for page in pages]).combine_chunks()
 
 
-def _rows(page: PageReading) -> pa.Table:
-    if page.result is not None:
-        return result_table(page.name, page.result, files=[page.result.request.file])
+def _row(page: PageReading) -> pa.Table:
+    result, path = page.result, encodable(page.path)  # not as a request has it: a URL is no path
+    if result is not None:
+        return result_table(page.name, result, path=path, files=[result.request.file])
     facts = [{"name": _QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
     error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
-    return failure_table({"page": page.name, "source": page.name, "error": error, "environment": facts})
-
-
-def _worker_row(page: PageReading) -> dict[str, Any]:
-    if page.result is None:
-        return {"page": encodable(page.name)}
-    facts = {name: value for name, value in page.result.environment.items() if not _is_of_page(name)}
-    more = {"environment": facts, "top_two": to_jsonable(page.result.top_two)}
-    timings = to_jsonable(page.result.timings)
-    return {"page": encodable(page.name), "timings": timings, "more": json.dumps(more)}
+    row = {"page": page.name, "source": page.name, "path": path, "error": error, "environment": facts}
+    return row_table(row)
 
 
 def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
     """The pages that `shard_files` wrote; their numbers in order. Raises ValueError."""
     try:
-        rows, more = (
-            read_rows(pa.py_buffer(content), schema).to_pylist()
-            for content, schema in ((readings, SCHEMA), (of_worker, _WORKER))
-        )
-        return [_page(number, row, worker) for number, row, worker in zip(numbers, rows, more, strict=True)]
+        pages, workers = (read_rows(pa.py_buffer(content)).to_pylist() for content in (readings, of_worker))
+        return [_page(number, row, own) for number, row, own in zip(numbers, pages, workers, strict=True)]
     except _FAULTS as error:
         raise ValueError(one_line(error)) from error
 
 
-def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> PageReading:
+def _page(number: int, row: dict[str, Any], of_worker: dict[str, Any]) -> PageReading:
+    row = dict.fromkeys(SCHEMA.names) | row | of_worker
     result, own = result_of(row), PageReading(number, row["page"], row["path"] or "")
     if result is None:
         facts = {each["name"] for each in row["environment"] or ()}
         return replace(own, error=row["error"] or "no text", quarantined=_QUARANTINED in facts)
-    more = parse_json(worker["more"], any_number=True)
-    ids, logits = ([each for step in more["top_two"] for each in step[name]] for name in ("ids", "logits"))
-    timings = tuple(StageTiming(**each | {"stage": Stage(each["stage"])}) for each in worker["timings"])
-    environment, top_two = result.environment | more["environment"], top_two_steps(ids, logits)
-    return replace(own, result=replace(result, timings=timings, environment=environment, top_two=top_two))
+    if row.get("more"):  # an output until 29 November 2026: environment and steps as JSON
+        values, more = to_jsonable(result), parse_json(row["more"], any_number=True)
+        more |= {"environment": values["environment"] | more["environment"], "timings": row["timings"]}
+        result = result_from_jsonable(values | more)
+    return replace(own, result=result)
 
 
 def _parquet(table: pa.Table) -> bytes:

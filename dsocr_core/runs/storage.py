@@ -86,26 +86,35 @@ def sync_tree(directory: Path) -> None:
         sync_directory(Path(folder))
 
 
-@contextlib.contextmanager
-def directory_lock(directory: Path, make: bool = False) -> Iterator[None]:
-    """Own a directory until the end of the block, or of the process. Raises OSError where another one does.
+def put_file(file: Path, content: bytes, new: bool = False) -> bool:
+    """Put a file down, whole or not at all, and on the disk; False where a `new` one is there already.
 
-    `make`: it is made, again where somebody clears it away before it is locked.
+    Of several writers of a new one, one makes it.
     """
-    with contextlib.ExitStack() as stack:
-        while True:
-            if make:
-                directory.mkdir(parents=True, exist_ok=True)
-            try:
-                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(handle), directory.stat()):
-                    break
-            except FileNotFoundError:
-                if not make:
-                    raise
+    target = file.with_name(f"{_PART}{secrets.token_hex(8)}") if new else file
+    write_whole(target, content, sync=True)
+    if new:
+        try:
+            os.link(target, file)
+        except FileExistsError:
+            return False
+        finally:
+            target.unlink()
+    sync_directory(file.parent)
+    return True
+
+
+@contextlib.contextmanager
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Own a directory until the block or the process ends. Raises OSError where another one does."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(handle), directory.stat()):
+            raise FileNotFoundError
         yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -114,9 +123,14 @@ def writing_into(directory: Path) -> Iterator[None]:
 
     Raises DirectoryBusy, StorageError when nothing can be written there.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as lock:
+        owned = False
         try:
-            stack.enter_context(directory_lock(directory, make=True))
+            while not owned:
+                directory.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # another writer cleared it away meanwhile
+                    lock.enter_context(directory_lock(directory))
+                    owned = True
             require_writable(directory)
         except BlockingIOError:
             raise DirectoryBusy(
@@ -263,8 +277,7 @@ class Storage:
         """Put a new annotation file down, whole or not at all."""
         file = self.root / "annotations" / name
         with writing(file):
-            write_whole(file, content, sync=True)
-            sync_directory(file.parent)
+            put_file(file, content)
 
     def leftovers(self) -> list[Leftover]:
         """Directories of writers that are gone: no process has locked them."""
@@ -327,43 +340,18 @@ class Store:
                     "package installed"
                 ) from error
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write a file, in place of one that is there."""
-        with self._errors(name):
-            if self.root is None:
-                self.fs.pipe_file(f"{self._base}/{name}", content)
-            else:
-                write_whole(self.root / name, content, sync=True)
-                sync_directory((self.root / name).parent)
+    def put(self, name: str, content: bytes, new: bool = False) -> bool:
+        """Write a file, a `new` one only where there is none; tell whether this call wrote it.
 
-    def put_new(self, name: str, content: bytes) -> bool:
-        """Write a file that is not there yet; tell whether this call made it: of several writers one does."""
+        Of several writers of a new one, one makes it; at a URL that holds for those that are not at the same
+        moment.
+        """
         with self._errors(name):
-            if self.root is None:
-                return self._put_object(f"{self._base}/{name}", content)
-            file = self.root / name
-            part = file.with_name(f"{_PART}{secrets.token_hex(8)}")
-            write_whole(part, content, sync=True)
-            try:
-                os.link(part, file)
-            except FileExistsError:
+            if self.root is not None:
+                return put_file(self.root / name, content, new)
+            if new and self.fs.exists(f"{self._base}/{name}"):
                 return False
-            finally:
-                part.unlink()
-            sync_directory(file.parent)
-        return True
-
-    def _put_object(self, path: str, content: bytes) -> bool:
-        # An object store refuses it where another writer has come first.
-        mode = {"mode": "create"} if "s3" in self.fs.protocol else {}
-        if self.fs.exists(path):
-            return False
-        try:
-            self.fs.pipe_file(path, content, **mode)
-        except OSError as error:
-            if mode and ("PreconditionFailed" in repr(error) or "pre-conditions" in str(error)):
-                return False
-            raise
+            self.fs.pipe_file(f"{self._base}/{name}", content)
         return True
 
     def clear_parts(self) -> None:

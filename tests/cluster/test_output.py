@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.base.errors import DsocrError
@@ -16,6 +19,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
 from tests.support.made_up_output import a_result
 from tests.support.paths import ROOT
@@ -101,6 +105,17 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
     (readings, of_worker), (again, others) = shard_files(pages), shard_files(elsewhere[::-1])
     assert readings == again and of_worker != others
     assert read_shard(readings, others, range(20)) == elsewhere
+
+
+def test_a_shard_of_an_earlier_version_reads_on() -> None:
+    """Until 29 November 2026 environment and steps were JSON."""
+    pages, rows = pages_of(range(3), failed=1), list[dict[str, Any]]()
+    for page in pages:
+        more = page.result and json.dumps({"environment": page.result.environment, "top_two": []})
+        rows.append({"timings": to_jsonable(page.result and page.result.timings), "more": more})
+    with pa.BufferOutputStream() as stream:
+        pq.write_table(pa.Table.from_pylist(rows), stream)
+    assert read_shard(shard_files(pages)[0], stream.getvalue().to_pybytes(), range(3)) == pages
 
 
 # --- drivers --------------------------------------------------------------------------------------

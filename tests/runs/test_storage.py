@@ -40,11 +40,11 @@ def test_of_many_writers_at_once_one_makes_the_file(store: Store) -> None:
 
     def write(number: int) -> bool:
         start.wait()
-        return store.put_new("done/x.json", str(number).encode())
+        return store.put("done/x.json", str(number).encode(), new=True)
 
     with ThreadPoolExecutor(16) as threads:
         made = [number for number, own in enumerate(threads.map(write, range(16))) if own]
-    assert made and not store.put_new("done/x.json", b"again")
+    assert made and not store.put("done/x.json", b"again", new=True)
     assert store.names("done") == ["x.json"], "temporary files are left"
     if store.root is not None:  # memory has no locks
         assert store.read("done/x.json") == str(*made).encode()
@@ -70,7 +70,7 @@ def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch:
         for name in ("os.fsync", "os.open", "pathlib.Path.iterdir", "pathlib.Path.unlink"):
             monkeypatch.setattr(name, fail)
     attempts: list[Callable[[], object]] = [
-        lambda: store.put("x", b"1"), lambda: store.put_new("y", b"1"), lambda: store.read("x"),
+        lambda: store.put("x", b"1"), lambda: store.put("y", b"1", new=True), lambda: store.read("x"),
         lambda: store.names("x"), lambda: store.remove("x"),
     ]  # fmt: skip
     for attempt in attempts:
