@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from dsocr_core.base.formatting import amount, plural, significant
@@ -61,8 +60,9 @@ CLASS_RULE = (
     "compute: the SMs reach 60 %; latency: neither does"
 )
 _BUSY = 60.0
-
-FIGURES: Mapping[str, tuple[str, ...]] = {
+_LIMITS = {"registers": "Registers", "shared memory": "Shared Mem", "warps": "Warps", "blocks": "SM",
+           "barriers": "Barriers"}  # fmt: skip
+_FIGURES: Mapping[str, tuple[str, ...]] = {
     "duration_s": ("s", "Duration", "gpu__time_duration.sum"),
     "sm": ("%", "Compute (SM) Throughput", "Compute (SM) [%]",
            "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
@@ -81,141 +81,122 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "cycles": ("", "smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "Elapsed Cycles"),
     "invocations": ("", "Invocations"),
     "tensor_pipe": ("%", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
+    **{word: ("", f"Block Limit {name}", f"launch__occupancy_limit_{word.replace(' memory', '_mem')}")
+       for word, name in _LIMITS.items()},
 }  # fmt: skip
 """Each figure: its unit here, and the names that it has on pages and in versions of Nsight Compute."""
-_LIMITS: Mapping[str, tuple[str, ...]] = {
-    "registers": ("Block Limit Registers", "launch__occupancy_limit_registers"),
-    "shared memory": ("Block Limit Shared Mem", "launch__occupancy_limit_shared_mem"),
-    "warps": ("Block Limit Warps", "launch__occupancy_limit_warps"),
-    "blocks": ("Block Limit SM", "launch__occupancy_limit_blocks"),
-    "barriers": ("Block Limit Barriers", "launch__occupancy_limit_barriers"),
-}
-_RATE = r"(\.per_cycle_elapsed|\.per_second)?"
-_TENSOR_OPS = re.compile(rf"(sm__ops_path_tensor_src_[a-z0-9]+(?:_dst_[a-z0-9]+)?)\.sum{_RATE}")
-"""Additions and multiplications on the tensor cores, each counted. Names that go on split these sums."""
-_FLOAT_OPS = re.compile(
-    rf"sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on)\.sum{_RATE}"
+_PLACES = {(name, unit): place for place, (unit, name) in enumerate(
+    (unit, name) for unit, *names in _FIGURES.values() for name in names)}  # fmt: skip
+_OF_PLACES = [figure for figure, (_, *names) in _FIGURES.items() for _ in names]
+_OPS = re.compile(
+    r"(?:sm__ops_path_(tensor_src_[a-z0-9]+(?:_dst_[a-z0-9]+)?)"
+    r"|sm(?:sp)?__sass_thread_inst_executed_(op_[dfh](?:add|mul|fma)_pred_on))\.sum$"
 )
-"""A thread's instructions in 64, 32 and 16 bits, outside the tensor cores: a fused one is two FLOPs."""
-_TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
-"""FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
-_FUSED = re.compile(r"derived__smsp__.*fma_pred_on_x2|Predicated-On .FMA .*")
-"""Fused instructions by cycle, which are not read: alone they too show that not all was counted."""
+"""Additions and multiplications on the tensor cores, each counted (names that go on split these sums), and a
+thread's instructions in 64, 32 and 16 bits outside of them, of which a fused one is two FLOPs.
+"""
+_UNCOUNTED = (
+    r"^(?:(sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum)|(.*fma_pred_on[._].*|Predicated-On .FMA .*))$"
+)
+"""Instructions on the tensor cores, whose FLOPs depend on the card, and fused ones, also by cycle: where some
+ran and were not counted, FLOPs are not known.
+"""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"(cycle/)?([numkKMGT]?)(byte|B|second|sec|s|[hH]z)(?:/(second|s))?")
 _BASES = {"b": "B", "s": "s", "h": "Hz"}
 
 
-def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
-    """Convert a figure from its printed unit to s, B, B/s, Hz, % or none; None from another."""
-    if wanted in ("%", ""):
-        return value if (unit == "%") == (wanted == "%") else None
+def _base(unit: str | None) -> tuple[float, str]:
+    """The factor to, and the name of, the unit here of a printed one: s, B, B/s, Hz, % or none."""
     if (match := _UNIT.fullmatch(unit or "")) is None:
-        return None
+        return 1.0, "%" if unit == "%" else ""
     clock, prefix, name, rate = match.groups()
     if clock:
-        return value / _PREFIX[prefix] if wanted == "Hz" else None
-    return value * _PREFIX[prefix] if _BASES[name[0].lower()] + ("/s" if rate else "") == wanted else None
+        return 1 / _PREFIX[prefix], "Hz"
+    return _PREFIX[prefix], _BASES[name[0].lower()] + "/s" * bool(rate)
 
 
-def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of one launch from its metrics (metric, value, unit). None is not measured.
+def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch: number, kernel, stage, figures (NaN is not measured), share of the time of all.
 
     With them `limiter`, what holds back its occupancy; `tensor_flops`, `flops` (those and float32's) and
     `bytes` of it; and `class`.
     """
-    found: dict[str, list[tuple[float, str | None]]] = {}
-    for metric in metrics:
-        value, unit = metric["value"], metric["unit"] if isinstance(metric["unit"], str) else None
-        if value is not None and value >= 0:
-            # Two metrics of one name in different units lie as "name" and "name (unit)".
-            found.setdefault(metric["metric"].removesuffix(f" ({unit})"), []).append((float(value), unit))
-    row: dict[str, Any] = {}
-    for figure, (wanted, *names) in FIGURES.items():
-        values = (in_unit(*each, wanted) for name in names for each in found.get(name, ()))
-        row[figure] = next((value for value in values if value is not None), None)
-    plain = {name: values[0][0] for name, values in found.items()}
-    limits = {
-        word: next((plain[name] for name in names if name in plain), 0.0) for word, names in _LIMITS.items()
-    }
-    least = min(filter(None, limits.values()), default=None)
-    row["limiter"] = " and ".join(word for word, value in limits.items() if value == least) or None
-    if row["duration_s"] is None and row["cycles"] and row["frequency"]:
-        row["duration_s"] = row["cycles"] / row["frequency"]
-    row |= _flops(plain, row)
-    if row["bytes"] is None and None not in (row["bytes_read"], row["bytes_written"]):
-        row["bytes"] = row["bytes_read"] + row["bytes_written"]
-    elif row["bytes"] is None and None not in (row["bandwidth"], row["duration_s"]):
-        row["bytes"] = row["bandwidth"] * row["duration_s"]
-    return row | {"class": class_of(row)}
+    metrics = metrics[metrics["value"] >= 0]
+    units = metrics["unit"].astype(object).where(metrics["unit"].notna(), None)
+    bases = {unit: _base(unit) for unit in units.unique()}
+    # Two metrics of one name in different units lie as "name" and "name (unit)".
+    names = [name.removesuffix(f" ({unit})") for name, unit in zip(metrics["metric"], units, strict=True)]
+    places = [_PLACES.get((name, bases[unit][1])) for name, unit in zip(names, units, strict=True)]
+    found = metrics.assign(value=metrics["value"] * [bases[unit][0] for unit in units], place=places)
+    found = found.dropna(subset="place").sort_values("place", kind="stable")
+    found["figure"] = [_OF_PLACES[int(place)] for place in found["place"]]
+    table = found.drop_duplicates(["number", "figure"]).pivot(
+        index="number", columns="figure", values="value"
+    )
+    rows = table.reindex(index=launches["number"], columns=[*_FIGURES]).astype(float)
+    limits = rows[[*_LIMITS]].where(rows[[*_LIMITS]] > 0)
+    least = limits.eq(limits.min(axis=1), axis=0).to_numpy()
+    rows["limiter"] = [" and ".join(np.array([*_LIMITS])[is_least]) or None for is_least in least]
+    rows["duration_s"] = rows["duration_s"].fillna(rows["cycles"] / rows["frequency"])
+    rows["bytes"] = rows["bytes"].fillna(rows["bytes_read"] + rows["bytes_written"])
+    rows["bytes"] = rows["bytes"].fillna(rows["bandwidth"] * rows["duration_s"])
+    rows = rows.join(_flops(metrics)).drop(columns=[*_LIMITS])
+    rows = launches[["number", "kernel", "stage"]].merge(rows, "left", "number")
+    # A row of `--print-summary` is the mean of its invocations.
+    took = rows["duration_s"] * rows["invocations"].fillna(1.0)
+    return rows.assign(calls=1.0, share=took / took.sum(min_count=1), **{"class": _classes(rows)})
 
 
-def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
-    """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
-    seconds = row["duration_s"]
-    cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
-    times = {None: 1.0, ".per_second": seconds, ".per_cycle_elapsed": cycles}
-    tensor: dict[str, float] = {}
-    others: dict[str, float] = {}
-    for name in sorted(metrics, key=len):  # shortest names first: a count goes before a rate
-        for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, others)):
-            if (match := pattern.fullmatch(name)) and (by := times[match[2]]) is not None:
-                into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
-    of_tensor = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
-    fused = any(map(_FUSED.fullmatch, metrics)) and not any("fma_" in name for name in others)
-    every = sum([*tensor.values(), *others.values()]) or None
-    every = None if fused or (of_tensor and not tensor) else every
-    return {"tensor_flops": sum(tensor.values()) if tensor else None, "flops": every}
+def _flops(metrics: pd.DataFrame) -> pd.DataFrame:
+    """FLOPs of the tensor cores and of all by launch; of none where only a part was counted."""
+    found = metrics.join(metrics["metric"].str.extract(_OPS).set_axis(["tensor", "other"], axis=1))
+    is_fused = found["other"].str.contains("fma", na=False)
+    found["value"] *= np.where(is_fused, 2, 1)
+    tensor, other = (
+        found.dropna(subset=kind).drop_duplicates(["number", kind]).groupby("number")["value"].sum()
+        for kind in ("tensor", "other")
+    )
+    ran = metrics["metric"].str.extract(_UNCOUNTED).notna().to_numpy().T
+    by_tensor, fused = ({*metrics.loc[of & (metrics["value"] > 0), "number"]} for of in ran)
+    partly = (by_tensor - {*tensor.index}) | (fused - {*found.loc[is_fused, "number"]})
+    flops = tensor.add(other, fill_value=0)
+    flops = flops[(flops > 0) & ~flops.index.isin(partly)]
+    return pd.DataFrame({"tensor_flops": tensor, "flops": flops})
 
 
-def class_of(row: Mapping[str, Any]) -> str | None:
+def _classes(rows: pd.DataFrame) -> np.ndarray:
     """The class by `CLASS_RULE`; None where the SMs' or DRAM's share was not measured."""
-    sm, dram, memory = (None if pd.isna(row[name]) else row[name] for name in ("sm", "dram", "memory"))
-    if sm is None or dram is None:
-        return None
-    if (busiest := max(memory or 0.0, dram)) >= _BUSY and busiest >= sm:
-        return "memory"
-    return "compute" if sm >= _BUSY else "latency"
+    busiest = rows[["memory", "dram"]].max(axis=1)
+    unknown = rows[["sm", "dram"]].isna().any(axis=1)
+    is_memory = (busiest >= _BUSY) & (busiest >= rows["sm"])
+    return np.select([unknown, is_memory, rows["sm"] >= _BUSY], [None, "memory", "compute"], "latency")
 
 
 # --- launches and kernels of a run ----------------------------------------------------------------
 
+SHARES = ("sm", "memory", "dram", "occupancy")
+"""Shares of a peak that stand side by side."""
 _SUMMED = ["calls", "duration_s", "flops", "tensor_flops", "bytes", "share"]
-_MEANS = [name for name in FIGURES if name not in _SUMMED]
+_MEANS = [*SHARES, "l2", "tensor_pipe"]
 
 
-def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """A row a launch: number, kernel, stage, its `figures`, share of the time of all."""
-    of_launch: dict[int, list[Any]] = defaultdict(list)
-    for row in metrics[["number", "metric", "value", "unit"]].to_dict("records"):
-        of_launch[row["number"]].append(row)
-    found = [figures(of_launch[number]) for number in launches["number"]]
-    rows = launches[["number", "kernel", "stage"]].join(pd.DataFrame(found, columns=list(figures([]))))
-    numbers = [*FIGURES, "tensor_flops", "flops"]
-    rows = rows.astype(dict.fromkeys(numbers, float)).assign(calls=1.0)
-    # A row of `--print-summary` is the mean of its invocations.
-    took = rows["duration_s"] * rows["invocations"].fillna(1.0)
-    return rows.assign(share=took / took.sum(min_count=1))
-
-
-def by_kernel(rows: pd.DataFrame, *more: str) -> pd.DataFrame:
-    """`profile_rows` with a row a kernel, stage and what `more` names, in the order of their time.
+def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+    """`profile_rows` with a row a kernel and stage, in the order of their time.
 
     Calls, times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class
     follows from those. A sum of which a part is not known is not known.
     """
-    keys = ["kernel", "stage", *more]
+    keys = ["kernel", "stage"]
     groups = rows.groupby(keys, sort=False, dropna=False)
     weights = rows["duration_s"].fillna(groups["duration_s"].transform("mean")).fillna(1.0)
-    weighed = rows[keys].join(rows[_MEANS].mul(weights, axis=0))
+    parts = rows[keys].join(rows[_MEANS].mul(weights, axis=0))
     spent = rows[keys].join(rows[_MEANS].notna().mul(weights, axis=0))
     sums = groups[_SUMMED].sum().where(groups[_SUMMED].count().eq(groups.size(), axis=0))
-    means = (
-        weighed.groupby(keys, sort=False, dropna=False).sum(min_count=1)
-        / spent.groupby(keys, sort=False, dropna=False).sum()
-    )
-    found = pd.concat([groups[["number", "limiter"]].first(), sums, means], axis=1).reset_index()
-    found["class"] = [class_of(row) for row in found[["sm", "dram", "memory"]].to_dict("records")]
+    means = [part.groupby(keys, sort=False, dropna=False).sum(min_count=1) for part in (parts, spent)]
+    first = groups[["number", "limiter"]].first()
+    found = pd.concat([first, sums, means[0] / means[1]], axis=1).reset_index()
+    found["class"] = _classes(found)
     return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -228,46 +209,35 @@ def device_name(metrics: pd.DataFrame) -> str | None:
 # --- two runs -------------------------------------------------------------------------------------
 
 BOTH, NEW, GONE = "in both", "new", "gone"
-SHARES = ("sm", "memory", "dram", "occupancy")
-"""Shares of a peak that stand side by side."""
-_OF_SIDE = ("launch", "calls", "class", "total_s", "each_s", *SHARES)
+_FOUND = {"both": BOTH, "left_only": GONE, "right_only": NEW}
+_OF_SIDE = ["calls", "total_s", "each_s", *SHARES]
 _SAME_WORK = (0.95, 1.05)
 """Launches of B over those of A, the median of what both have, that count as the same work."""
 
 
-@dataclass(frozen=True)
-class KernelPairs:
-    """Kernels of two runs side by side."""
+def kernel_pairs(
+    history: History, a: str, b: str, stage: str | None = None
+) -> tuple[pd.DataFrame, str, list[str]]:
+    """Match the kernels of two runs by name, stage by stage where both know it; a sentence on them; the SQL.
 
-    words: str
-    """Sentence on the comparison and its limits."""
-    rows: pd.DataFrame
-    """A row a kernel, stage and launch shape: found, stage, kernel, and launch, calls, class, total_s, each_s
-    and SHARES of both, each with its side behind it, and change_s; the largest change first. Where the
-    profiles cover different work a change is that of one launch, times A's."""
-    sides: pd.DataFrame
-    """Kernels of both with a column `side`, "A" or "B", as a roofline takes them."""
-    sql: list[str]
-
-
-def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:
-    """Match the kernels of two runs by name and launch shape, stage by stage where both know it.
-
-    What is left over is matched by its name alone, and all of it where a side has sums (Nsight Systems,
-    torch), which know no launch shape and no Speed of Light. Raises HistoryError.
+    A row has found, stage, kernel, and calls, total_s, each_s and SHARES of both sides, and change_s; the
+    largest change first. Where the profiles cover different work a change is that of one launch, times A's.
+    Sums (Nsight Systems, torch) know no Speed of Light. Raises HistoryError.
     """
-    launched = {*history.runs_with("kernel_launches")}
-    read = [(_launched if run in launched else _summed)(history, run) for run in (a, b)]
+    read = [_kernels(history, run) for run in (a, b)]
     sides = [rows for rows, _ in read]
     if not all(side["stage"].notna().all() for side in sides):
         sides = [side.assign(stage=None) for side in sides]
-    if not {a, b} <= launched:
-        sides = [side.assign(launch=None) for side in sides]
-    sides = [by_kernel(side, "launch").rename(columns={"duration_s": "total_s"}) for side in sides]
+    full = {plain_name(name): name for side in sides for name in side["kernel"]}
+    sides = [side.assign(kernel=side["kernel"].map(plain_name)) for side in sides]
+    sides = [by_kernel(side).rename(columns={"duration_s": "total_s"}) for side in sides]
     sides = [side.assign(each_s=side["total_s"] / side["calls"].where(side["calls"] > 0)) for side in sides]
     if stage is not None:
         sides = [side[side["stage"] == stage] for side in sides]
-    rows = _matched(*sides)
+    left, right = (side[["stage", "kernel", *_OF_SIDE]] for side in sides)
+    rows = left.merge(right, "outer", ["stage", "kernel"], suffixes=("_a", "_b"), indicator="found")
+    rows["found"] = rows["found"].astype(object).map(_FOUND)
+    rows["kernel"] = rows["kernel"].map(full)
     both = rows["found"] == BOTH
     times = float((rows["calls_b"] / rows["calls_a"])[both].median())
     by_call = times < _SAME_WORK[0] or times > _SAME_WORK[1]
@@ -280,7 +250,7 @@ def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> 
     totals = " → ".join(amount(rows[f"total_s_{side}"].sum(), "s") for side in "ab")
     words = (
         f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
-        f"{counts.get(GONE, 0)} gone, by name and launch shape; {totals} in all."
+        f"{counts.get(GONE, 0)} gone, by name; {totals} in all."
     )
     if by_call:
         words += (
@@ -288,50 +258,21 @@ def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> 
             "change is that of one launch, times A's launches; what is new or gone comes last and may be "
             "what was not profiled."
         )
-    named = [side.assign(side=name) for side, name in zip(sides, "AB", strict=True)]
-    rows, sql = rows.drop(columns=["last", "most"]), [sql for _, sql in read]
-    return KernelPairs(words, rows, pd.concat(named, ignore_index=True), sql)
+    shown = ["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]
+    return rows[[*shown, "change_s"]], words, [sql for _, sql in read]
 
 
-def _launched(history: History, run: str) -> tuple[pd.DataFrame, str]:
-    launches, _ = history.query("launches", run_ids=[run])
-    metrics, sql = history.query("launch_metrics", run_ids=[run])
-    shapes = launches["grid"].fillna("?") + " x " + launches["block"].fillna("?")
-    return profile_rows(launches, metrics).assign(launch=shapes), sql
-
-
-def _summed(history: History, run: str) -> tuple[pd.DataFrame, str]:
-    """Sums of kernels in the form of `profile_rows`."""
+def _kernels(history: History, run: str) -> tuple[pd.DataFrame, str]:
+    """Launches of a profile, or sums in their form; the SQL."""
+    if run in history.runs_with("kernel_launches"):
+        launches, _ = history.query("launches", run_ids=[run])
+        metrics, sql = history.query("launch_metrics", run_ids=[run])
+        return profile_rows(launches, metrics), sql
     kernels, sql = history.query("kernels", run_ids=[run], top=100_000)
-    numbers = dict.fromkeys([*_MEANS, *_SUMMED], float)
     rows = kernels.rename(columns={"name": "kernel", "instances": "calls"})
     rows = rows.reindex(columns=["kernel", "stage", "number", "limiter", *_MEANS, *_SUMMED])
-    rows = rows.assign(duration_s=kernels["total_ns"] / 1e9, share=kernels["total_ns"], launch=None)
-    return rows.astype(numbers), sql
-
-
-def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Pair kernels of one stage, name and launch shape, then of one stage and name, the longest first."""
-    sides = [
-        side[["stage", "kernel", *_OF_SIDE]].assign(
-            name=side["kernel"].map(plain_name), shape=side["launch"], at=range(len(side))
-        )
-        for side in (a, b)
-    ]
-    exact = _merged(sides, ["stage", "name", "shape"], "inner")
-    rest = [side[~side["at"].isin(exact[f"at_{name}"])] for side, name in zip(sides, "ab", strict=True)]
-    rows = pd.concat([exact, _merged(rest, ["stage", "name"], "outer")], ignore_index=True)
-    rows = rows.assign(
-        found=rows["_merge"].map({"both": BOTH, "left_only": GONE, "right_only": NEW}).astype(object),
-        kernel=rows["kernel_b"].fillna(rows["kernel_a"]),
-    )
-    return rows[["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]]
-
-
-def _merged(sides: Sequence[pd.DataFrame], keys: list[str], how: Any) -> pd.DataFrame:
-    """Two sides merged by their keys: the nth of a key in A belongs to the nth in B."""
-    left, right = (side.assign(nth=side.groupby(keys, dropna=False).cumcount()) for side in sides)
-    return left.merge(right, on=[*keys, "nth"], how=how, suffixes=("_a", "_b"), indicator=True)
+    rows = rows.assign(duration_s=kernels["total_ns"] / 1e9, share=kernels["total_ns"])
+    return rows.astype(dict.fromkeys([*_MEANS, *_SUMMED], float)), sql
 
 
 _PROFILED = ["git_commit", "gpu", "engine", "preset"]

@@ -53,7 +53,6 @@ _PAIR = {
         )
         for side in "ab"
     },
-    **{f"launch_{side}": Column(f"launch {side.upper()}", about="Grid x block.") for side in "ab"},
     "kernel": Column("full name"),
 }  # fmt: skip
 PROFILE = {
@@ -148,14 +147,14 @@ def _longest(chosen: RunSelection, run: str, stage: str) -> None:
 
 def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     history, of = chosen.history, (a, b, stage or None)
-    found = resources.held(
+    rows, words, sql = resources.held(
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, *of)
     )
-    figure.head(found.words, sql=found.sql, kernels_compared=found.rows, sides=found.sides)
-    if found.rows.empty:
+    figure.head(words, sql=sql, kernels_compared=rows)
+    if rows.empty:
         st.info("Neither run has kernels of this stage.")
         return
-    rows = found.rows.head(_MOST)
+    rows = rows.head(_MOST)
     rows = rows.assign(name=kernel_names(rows["kernel"].tolist()), stage=_stage_words(rows["stage"]))
     without = [name for name in _PAIR if name in rows and rows[name].isna().all()]
     table.draw(rows.drop(columns=without), _PAIR, "–")
