@@ -39,9 +39,10 @@ from pages.widgets.pair.shown import PairView, rows_of
 from pages.widgets.review.grid import grid_item
 from pages.widgets.review.queue import SAME, Queue, group_of
 from tests.reading.test_text_diff import pairs
-from tests.support.drawn_pairs import drawn_pair, of_file
+from tests.support.drawn_pairs import drawn_pair
 from tests.support.made_up_output import committed, planned
 from tests.support.results import make_result
+from tests.support.review_sides import of_one_file
 
 NAMES: dict[Side, str] = {"a": "eager", "b": "fast"}
 SECTIONS = ("differs", "spelt", "words")
@@ -73,7 +74,9 @@ def drawn(count: int, image: Path) -> dict[str, Comparison]:
     if count < 300:
         listed = random.Random(0).sample(listed, count)
     for number, of in enumerate(listed):
-        a, b = (of_file(make_result(text, NAMES[side], image)) for side, text in zip(SIDES, of, strict=True))
+        a, b = (
+            of_one_file(make_result(text, NAMES[side], image)) for side, text in zip(SIDES, of, strict=True)
+        )
         found[f"reader{number:03d}.png"] = Comparison(a.request, a, b)
     return found
 

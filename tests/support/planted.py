@@ -7,27 +7,23 @@ rest differ by what means nothing: coordinates by one step of 999, tokens with t
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+from itertools import cycle
 
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.records import OcrResult
+from dsocr_core.reading.records import FinishReason, OcrResult
 from dsocr_core.runs.history import History
-from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS
 from dsocr_core.runs.results import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.results import markup
+from tests.support.results import Block, markup
+from tests.support.review_sides import record
 
 RUN_ID = "planted-run"
-PAGES, PLANTED = 500, 50
 LIMIT = 8192
-Box = tuple[int, ...]
-Block = tuple[str, Box, str]
-"""A block as the model writes it: label, coordinates in 0..999, text."""
 Change = Callable[[list[Block], random.Random], None]
 
 
@@ -39,9 +35,6 @@ def sample_results() -> tuple[tuple[OcrResult, OcrResult], ...]:
         assert result is not None
         found.setdefault(result.request.name, {})[result.backend] = result
     return tuple((backends["eager"], backends["vendor"]) for _, backends in sorted(found.items()))
-
-
-# --- what is planted ------------------------------------------------------------------------------
 
 
 def moved(blocks: list[Block], chance: random.Random) -> None:
@@ -105,48 +98,35 @@ KINDS: dict[str, Change] = {
 
 def changed(result: OcrResult, change: Change, chance: random.Random) -> OcrResult:
     """A result whose blocks were changed. Of a page without an end the tokens reach the ceiling."""
-    ended = change is not truncated
-    blocks = [(span.label, tuple(map(int, span.boxes[0])), span.text.strip("\n")) for span in result.blocks]
+    blocks: list[Block] = [(span.label, span.boxes[0], span.text.strip("\n")) for span in result.blocks]
     blocks[-1] = (*blocks[-1][:2], blocks[-1][2].removesuffix(END_MARKER))
     change(blocks, chance)
-    text = markup(blocks) + (END_MARKER if ended else "")
-    return in_tokens(replace(result, text_raw=text, finish_reason="eos" if ended else "length"))
+    ended = change is not truncated
+    return with_text(result, markup(blocks) + (END_MARKER if ended else ""), "eos" if ended else "length")
 
 
-def in_tokens(result: OcrResult) -> OcrResult:
-    """The result in tokens of three characters, up to the ceiling where it did not end."""
-    text = result.text_raw
-    pieces = [text[n : n + 3] for n in range(0, len(text), 3)]
-    pieces += [""] * (0 if result.finish_reason == "eos" else LIMIT - len(pieces))
-    ids = tuple(zlib.crc32(piece.encode()) % 10**5 for piece in pieces)
-    return replace(result, token_ids=ids, token_texts=tuple(pieces))
+def with_text(result: OcrResult, text: str, finish_reason: FinishReason = "eos") -> OcrResult:
+    """The result with another text, a token a character, up to the ceiling where it did not end."""
+    pieces = [*text, *[""] * (0 if finish_reason == "eos" else LIMIT - len(text))]
+    ids = tuple(ord(piece or " ") for piece in pieces)
+    return replace(
+        result, text_raw=text, finish_reason=finish_reason, token_ids=ids, token_texts=tuple(pieces)
+    )
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A run and what is in it: page name -> kind of what was planted there."""
+def plant(history: History, pages: int, planted: int) -> dict[str, str]:
+    """Write the run into a history and take it in; returns what was planted on which page.
 
-    run_id: str
-    kinds: dict[str, str]
-    pages: int
-
-
-def plant(history: History, pages: int = PAGES, planted: int = PLANTED, seed: int = 0) -> Planted:
-    """Write the run into a history and take it in. No pictures: the samples themselves are at hand."""
-    chance, samples, answers = random.Random(seed), sample_results(), dict[str, str]()
-    turns = [[*KINDS][number % len(KINDS)] for number in range(planted)]
-    places = dict(zip(sorted(chance.sample(range(pages), planted)), turns, strict=True))
-    record = RunRecord(
-        id=RUN_ID, created="2026-11-20T10:00:00+00:00", source="dsocr", backends=("eager", "vendor"),
-        engine="eager", device="cpu", dtype="float32", attention="sdpa", preset="small",
-        settings={"prompt": "markdown", "infer": {"max_new_tokens": LIMIT, "no_repeat_ngram_size": 20}},
-        environment={"eager": {"engine": "eager"}, "vendor": {"engine": "published"}},
-    )  # fmt: skip
-    with history.writer(record) as run:
+    It has no pictures: the samples themselves are at hand.
+    """
+    chance, samples, answers = random.Random(0), sample_results(), dict[str, str]()
+    places = dict(zip(sorted(chance.sample(range(pages), planted)), cycle(KINDS), strict=False))
+    environment = {"eager": {"engine": "eager"}, "vendor": {"engine": "published"}}
+    with history.writer(record(RUN_ID, preset="small", environment=environment)) as run:
         for number in range(pages):
             of_a, of_b = samples[number % len(samples)]
             name = f"{number:04d}-{of_b.request.image.name}"
-            vendor = in_tokens(replace(of_b, request=replace(of_b.request, source=name)))
+            vendor = replace(with_text(of_b, of_b.text_raw), request=replace(of_b.request, source=name))
             # Equal to begin with, whatever the backends once read: what differs is what is planted.
             ours = replace(vendor, backend=of_a.backend, inputs=of_a.inputs, timings=of_a.timings)
             if number in places:
@@ -154,8 +134,7 @@ def plant(history: History, pages: int = PAGES, planted: int = PLANTED, seed: in
                 ours = changed(ours, KINDS[places[number]], chance)
             elif chance.random() < 0.5:
                 ours = changed(ours, jitter, chance)
-            run.add(PageResults(name, results=[ours]))
-            run.add(PageResults(name, results=[vendor]))
-            run.add_rows("parity", [parity_row(name, compare_results(ours, vendor))])
+            row = parity_row(name, compare_results(ours, vendor))
+            run.add(PageResults(name, results=[ours, vendor], parity=row))
     history.refresh()
-    return Planted(RUN_ID, answers, pages)
+    return answers
