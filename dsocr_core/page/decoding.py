@@ -40,13 +40,8 @@ DECODE_ERRORS = (
     Image.DecompressionBombError,
 )  # fmt: skip
 """Errors that Pillow's readers raise on damaged files: they trust more than they check."""
-NOTICES = (
-    None,
-    "16-bit or float values; as published, all above 255 come out white",
-    "transparent; as published, what lies below the transparency is one colour",
-    "an animation, of which the first picture is read",
-)
-"""Notices about a page that comes out otherwise than other programs show it."""
+NOTICES = (None, "an animation, of which the first picture is read")
+"""Notices about a page, one of which the opening process sends by its index."""
 _MOST_REASON = 1000
 
 
@@ -125,7 +120,7 @@ def decode(
             rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
             if rgb.im is not made:
                 black(memory, rgb.size).paste(rgb.im, (0, 0, *rgb.size))
-            return DecodedPage(rgb, _notice(upright) or _first_of_many(image))
+            return DecodedPage(rgb, _first_of_many(image))
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:
@@ -163,21 +158,10 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _notice(image: Image.Image) -> str | None:
-    """Say of an image that its conversion to RGB makes white, or of one colour."""
-    if image.mode.startswith(("I", "F")):
-        return NOTICES[1] if image.getextrema()[1] > 255 else None  # type: ignore[operator]
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        alpha = image.getchannel("A") if image.mode != "P" else image.convert("RGBA").getchannel("A")
-        colours = image.convert("RGB").getextrema() if alpha.getextrema()[0] != 255 else ()
-        return NOTICES[2] if colours and all(low == high for low, high in colours) else None  # type: ignore[misc]
-    return None
-
-
 def _first_of_many(image: Image.Image) -> str | None:
     with suppress(*DECODE_ERRORS):  # of the second picture, which is not read
         if image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False):
-            return NOTICES[3]
+            return NOTICES[1]
     return None
 
 

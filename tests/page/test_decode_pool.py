@@ -1,11 +1,11 @@
 """The processes that open hostile files: limits hold, and one file's trouble stays its own."""
 
+import json
 import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,28 +114,18 @@ def test_one_process_stays_warm_and_a_dead_one_is_replaced(page: Path) -> None:
     assert warm() != first
 
 
-def in_a_child(what: Callable[[], bool]) -> bool:
-    child = os.fork()
+def test_after_a_fork_no_process_is_shared_and_the_machines_limits_stay(page: Path) -> None:
+    """As after `ulimit -v 8000000 -t 500`: no process can have more."""
+    load_image(page)
+    there, child = warm(), os.fork()
     if child == 0:
         try:
-            os._exit(0 if what() else 1)
+            resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, 8 * 10**9))
+            resource.setrlimit(resource.RLIMIT_CPU, (500, 500))
+            os._exit(0 if load_image(page).size == (60, 40) and warm() != there else 1)
         finally:
             os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_after_a_fork_no_process_is_shared_and_the_machines_limits_stay(page: Path) -> None:
-    load_image(page)
-    there = warm()
-
-    def limited() -> bool:
-        """As after `ulimit -v 8000000 -t 500`: no process can have more."""
-        resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, 8 * 10**9))
-        resource.setrlimit(resource.RLIMIT_CPU, (500, 500))
-        return load_image(page).size == (60, 40)
-
-    assert in_a_child(lambda: load_image(page).size == (60, 40) and warm() != there)
-    assert in_a_child(limited)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     load_image(page)
     assert warm() == there
 
@@ -150,32 +140,29 @@ def test_modules_of_the_current_folder_are_not_imported(
     assert load_image(Path("page.png")).size == (7, 5)
 
 
-def said(*page: Any) -> dict[str, Any]:
-    return {"page": [*page, *(2, 2, 0)[len(page) :]]}
+def page_line(*page: Any) -> bytes:
+    return json.dumps({"page": [*page, *(2, 2, 0)[len(page) :]]}).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "line",
     [
-        {}, {"page": 3}, {"page": []}, said(0, 4), said(-1, -4), said(2.0), said(True), said(4, 0),
-        said(2, 2, 4), said(2, 2, []), said(2, 2, 0, 1), said(2**40, 2**40), said(3000, 3000),
+        b"N12\n", b"[]\n", b"[" * 1000 + b"\n", b'{"count": 1e9}\n', b'{"page": 3}\n', b'{"page": []}\n',
+        page_line(0, 4), page_line(-1, -4), page_line(2.0), page_line(True), page_line(4, 0),
+        page_line(2, 2, 2), page_line(2, 2, []), page_line(2, 2, 0, 1), page_line(2**40, 2**40),
+        page_line(3000, 3000),
     ],
-    ids=repr,
 )  # fmt: skip
-def test_an_answer_of_a_worker_is_held_against_its_memory(page: Path, answer: dict[str, Any]) -> None:
-    """A file may have taken the process over."""
-    load_image(page)
-    with decode_pool._workers.one(100) as one:
-        assert one.page(said(), 100).image.size == (2, 2)
-        with pytest.raises(Unreadable, match="made no sense"):
-            one.page(answer, 100)
-
-
-@pytest.mark.parametrize("line", [b"N12\n", b"[]\n", b"[" * 1000 + b"\n", b'{"count": 1e9}\n'])
-def test_a_line_that_is_no_answer_costs_its_page(
+def test_an_answer_that_makes_no_sense_costs_its_page(
     page: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A file may have taken the process over."""
+    load_image(page)
+    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: page_line())
+    assert decode_pool.open_image(page, 100).image.size == (2, 2)
     monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: line)
+    with pytest.raises(Unreadable, match="made no sense"):
+        decode_pool.open_image(page, 100)
     with pytest.raises(Unreadable, match="made no sense"):
         decode_pool.count_pages(page)
 

@@ -107,8 +107,8 @@ def test_deltas_sum_to_the_whole(raw: bytes) -> None:
     assert ByteCodec().streamed(raw) == raw.decode(errors="replace")
 
 
-@pytest.mark.parametrize("raw", [b"\xe2" * 8192, b"\x80" * 8192, b"\xf0\x9f" * 4096, b"a" * 8192])
-def test_linear_on_hostile_bytes(raw: bytes) -> None:
-    codec = ByteCodec()
-    assert codec.streamed(raw) == raw.decode(errors="replace")
-    assert codec.decoded < 40 * len(raw)
+def test_linear_on_hostile_bytes() -> None:
+    for raw in (b"\xe2" * 8192, b"\x80" * 8192, b"\xf0\x9f" * 4096, b"a" * 8192):
+        codec = ByteCodec()
+        assert codec.streamed(raw) == raw.decode(errors="replace")
+        assert codec.decoded < 40 * len(raw)
