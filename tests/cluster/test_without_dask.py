@@ -44,7 +44,6 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
         (["--cluster", "tcp://h:1", "--workers", "2", "--out", "o"], "--workers is for --cluster local"),
         (["--cluster", "local", "--out", "o", "--redo", "all"], "--redo is 'all': give failed"),
         (["--cluster", "local", "--out", "o", "--save"], "--save is for one process"),
-        (["--cluster", "local", "--out", "o", "--shard-pages", "0"], "--shard-pages is 0"),
         (["--cluster", "local", "--resume", "o"], "--resume is for one process"),
         (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit is 0"),
         (["--cluster", "local", "--out", "o", "--page-memory", "-1"], "--page-memory is -1"),
@@ -65,10 +64,8 @@ def test_options_that_do_not_go_together_are_named(
 @pytest.mark.parametrize(
     ("workers", "gpus", "cores", "device", "expected"),
     [
-        (None, ["0", "1"], 16, "auto", [("0", "8"), ("1", "8")]),
         (1, ["0", "1"], 16, "auto", [("0", "16")]),
         (None, ["GPU-5f", "GPU-a0"], 4, "cuda", [("GPU-5f", "2"), ("GPU-a0", "2")]),
-        (2, [], 8, "auto", [(None, "4"), (None, "4")]),
         (3, ["0"], 2, "cpu", [(None, "1")] * 3),
         (None, [], 2, "auto", [(None, "1")] * 2),
     ],

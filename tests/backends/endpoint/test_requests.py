@@ -53,6 +53,8 @@ def messages(page: Path, *content: object) -> list[dict[str, Any]]:
         ({"flavour": "vllm", "body.vllm_xargs.window_size": 50, "body.vllm_xargs.ngram_size": None},
          (PICTURE, TASK), {**OPEN, "skip_special_tokens": False, "return_token_ids": True,
           "vllm_xargs": {"window_size": 50, **CELLS}}),
+        ({"flavour": "vllm", "infer.max_new_tokens": 100, "body.vllm_xargs": None}, (PICTURE, TASK),
+         {**OPEN, "max_tokens": 100, "skip_special_tokens": False, "return_token_ids": True}),
         ({"flavour": "sglang", "body": RULE}, (PICTURE, f"<image>\n{TASK}"),
          {**OPEN, **RULE, "skip_special_tokens": False}),
         ({"flavour": "llamacpp", "body.dry_multiplier": 2.0, "prompt": "<image>\n<|grounding|>OCR"},
@@ -191,15 +193,6 @@ def test_a_prompt_is_counted_with_its_tiles(ask: Ask, large: Path, page: Path) -
     assert (prompt_of(ask, large) - small, 256 < small < 330) == ((10 * 2 + 1) * 10 * 3, True)
 
 
-@pytest.mark.parametrize(("asked", "sent"), [(100, 100), (8000, 8000), ("inf", None)])
-def test_a_limit_of_the_users_is_sent_where_the_context_is_not_known(
-    ask: Ask, asked: int | str, sent: int | None
-) -> None:
-    server = limited("vllm", CONTEXT, 900, wants=50)
-    _, seen = ask(server, models=card(None), flavour="vllm", **{"infer.max_new_tokens": asked})
-    assert seen.bodies[0].get("max_tokens") == sent
-
-
 @pytest.mark.parametrize(
     ("kind", "end"),
     [*zip(KINDS, ("(parameter=input_tokens)", "913 input tokens", "9105 tokens"), strict=True)],
@@ -223,12 +216,6 @@ def test_a_servers_own_limit_is_a_difference_of_inputs_and_one_that_was_asked_is
     server = limited("vllm", CONTEXT, 900, wants=500)
     result, _ = ask(server, models=card(), flavour="vllm", **{"infer.max_new_tokens": 100})
     assert result.finish_reason == "length" and "input: token limit" not in result.environment
-
-
-@pytest.mark.parametrize("models", [{}, {"data": 3}, card("8")])
-def test_a_named_model_needs_no_list(ask: Ask, models: Any) -> None:
-    result, _ = ask(limited("vllm", CONTEXT, 900), models=models, **{"infer.max_new_tokens": 50})
-    assert result.text_raw == TEXT
 
 
 def test_the_documented_command_passes(
