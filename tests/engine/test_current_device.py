@@ -21,14 +21,16 @@ from dsocr_core.measure import bench
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import SAMPLES
 
-Seen = dict[str, list[bool]]
+WATCHED = (
+    (on_device, "shared_checkpoint"), (EagerEngine, "__init__"), (EagerEngine, "take_in"),
+    (EagerEngine, "prefill"), (EagerEngine, "tokens"), (BatchReader, "decoder_for"), (Slots, "advance"),
+    (Slots, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
+)  # fmt: skip
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """By function, whether its device was current each time it was called."""
+def test_every_entry_has_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[torch.device] = []
-    found: Seen = {}
+    seen: dict[str, set[bool]] = {}
 
     @contextmanager
     def current(device: torch.device) -> Iterator[None]:
@@ -36,30 +38,20 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         yield
         entered.pop()
 
-    for module in (base, on_device, bench):
-        monkeypatch.setattr(module, "current", current)
-
     def watch(owner: object, name: str) -> None:
         real: Callable[..., Any] = getattr(owner, name)
 
         def called(*arguments: Any, **more: Any) -> Any:
-            found.setdefault(name, []).append(entered == [torch.device("cpu")])
+            seen.setdefault(name, set()).add(entered == [torch.device("cpu")])
             return real(*arguments, **more)
 
         monkeypatch.setattr(owner, name, called)
 
-    for owner, name in (
-        (on_device, "shared_checkpoint"), (EagerEngine, "__init__"), (EagerEngine, "take_in"),
-        (EagerEngine, "prefill"), (EagerEngine, "tokens"), (BatchReader, "decoder_for"),
-        (Slots, "advance"), (Slots, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
-    ):  # fmt: skip
+    for module in (base, on_device, bench):
+        monkeypatch.setattr(module, "current", current)
+    for owner, name in WATCHED:
         watch(owner, name)
-    return found
-
-
-def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
-    infer = InferSettings(max_new_tokens=2)
-    settings = Settings(device="cpu", preset="tiny", infer=infer)
+    settings = Settings(device="cpu", preset="tiny", infer=InferSettings(max_new_tokens=2))
     backend = EngineBackend(settings.spec("a"), settings, Opening(tmp_path))
     request = settings.request(SAMPLES / "01-letter.png")
     backend.read(request)
@@ -68,8 +60,4 @@ def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
         list(new)
     BatchReader(backend.engine, 1, kernels=PLAIN).read_all([request])
     bench._device(backend, bench.BenchPlan(settings))
-    wrong = {name: times for name, times in seen.items() if not all(times)}
-    assert not wrong and set(seen) == {
-        "shared_checkpoint", "__init__", "take_in", "prefill", "tokens", "decoder_for", "advance", "reset",
-        "copy_bandwidth", "matmul_rate",
-    }  # fmt: skip
+    assert seen == {name: {True} for _, name in WATCHED}

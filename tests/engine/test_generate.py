@@ -43,16 +43,6 @@ def test_generation_ends_at_the_end_token_or_the_limit(
     assert fed == expected[:-1]
 
 
-def test_whoever_stops_asking_stops_the_model() -> None:
-    fed: list[int] = []
-    for token in generate(
-        lambda token: fed.append(token) or torch.eye(16)[6], torch.eye(16)[5], NgramRule(0), 9, EOS
-    ):
-        if token == 6:
-            break
-    assert fed == [5]
-
-
 def test_a_limit_is_the_number_or_what_the_context_still_holds(config: DecoderConfig) -> None:
     assert token_limit(12, 100, config) == 12
     assert token_limit(UNLIMITED, 1000, config) == 8192 - 1000

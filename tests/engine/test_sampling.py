@@ -61,6 +61,3 @@ def test_greedy_takes_the_best_allowed_and_leaves_the_logits_alone() -> None:
     assert greedy(logits, {1}) == 3
     assert greedy(logits, {1, 3}) == 2
     assert logits.tolist() == pytest.approx([0.1, 3.0, 2.0, 3.0])
-
-
-# --- the two best -------------------------------------------------------------------------------

@@ -86,21 +86,3 @@ def test_reading_a_weight_before_its_product_changes_no_bit(
     monkeypatch.setattr(token_step, "reads_ahead", ahead)
     monkeypatch.setattr(token_step, "READ_AHEAD_BYTES", largest)
     assert_same_bits(model_of(), sdpa_core)
-
-
-@torch.inference_mode()
-def test_the_modules_run_where_someone_listens_and_in_other_types() -> None:
-    model, heard = model_of(), []
-    handle = model.decoder.layers[1].mlp.register_forward_hook(lambda *_: heard.append(1))
-    following = prefilled(model, sdpa_core).next_logits(model)
-    following(5)
-    following(9)
-    assert len(heard) == 3
-    handle.remove()
-    assert TokenStep.fits(model.decoder) and not TokenStep.fits(model_of(torch.bfloat16).decoder)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not TokenStep.fits(model.decoder)
-    following = prefilled(model, sdpa_core, limit=1).next_logits(model)
-    following(5)
-    with pytest.raises(IndexError, match="position 9"):
-        following(5)

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models import weights
 from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import load_model, published_parameters, random_model
@@ -127,12 +126,3 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() -
     config = parse_config(tiny_config() | {"n_routed_experts": 10_000, "moe_intermediate_size": 2**24})
     with pytest.raises(DsocrError, match=r"config\.json describes weights of [\d,.]+ GB; cpu has"):
         random_model(config, CPU, torch.float32)
-
-
-def test_modules_are_not_filled_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random numbers for tensors without memory import torch's compiler: seconds of a start."""
-    for owner, name in ((torch.Tensor, "normal_"), (torch.Tensor, "uniform_"), (torch, "empty_like")):
-        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a weight without memory was filled"))
-    model = weights._allocate(parse_config(tiny_config()), torch.device("cpu"), torch.float32)
-    assert not list(model.buffers()), "a buffer would have no memory yet"
-    assert all(not weight.is_meta and not weight.requires_grad for weight in model.parameters())

@@ -274,29 +274,6 @@ def test_cancel_between_tokens_keeps_the_worker(backend: VendorBackend, page: Pa
     assert backend.recognize(request(page)).token_ids == before.token_ids
 
 
-def test_who_waits_for_the_worker_may_give_up(backend: VendorBackend, page: Path) -> None:
-    """Asked for while it reads for another, and before it is started."""
-    cancel = threading.Event()
-    cancel.set()
-    refused: list[Cancelled] = []
-
-    def second() -> None:
-        with pytest.raises(Cancelled) as error:
-            backend.recognize(request(page), None, cancel)
-        refused.append(error.value)
-
-    def meanwhile() -> None:
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(60)
-
-    backend.close()
-    second()
-    assert pid_of(backend) is None
-    assert backend.recognize(request(page), Watcher(Stage.DECODE, meanwhile)).token_ids
-    assert len(refused) == 2
-
-
 def test_an_interrupted_wait_ends_the_worker(backend: VendorBackend, page: Path) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

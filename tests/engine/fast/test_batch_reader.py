@@ -95,30 +95,6 @@ def view_of(engine: Engine, request: OcrRequest) -> torch.Tensor:
         return engine.take_in(request, engine.prepare(request), StageTimer(CPU))[1].global_view
 
 
-@pytest.mark.parametrize(("slots", "late"), [(1, 0), (2, 3), (6, 0)])
-def test_each_page_reads_as_it_does_alone(
-    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], slots: int, late: int
-) -> None:
-    # The longest page first: slots are made for such pages.
-    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
-    reader = BatchReader(engine, slots, ignore_eos=True, group=4, kernels=PLAIN)
-    heard = read(reader, engine, [requests[number] for number in order], late)
-    assert len(heard) == len(requests)
-    for place, number in enumerate(order):
-        found, wanted = heard[place], alone[number]
-        assert isinstance(found, OcrResult)
-        assert (found.token_ids, found.text_raw, found.inputs) == (
-            wanted.token_ids, wanted.text_raw, wanted.inputs,
-        )  # fmt: skip
-        assert found.image_size == wanted.image_size and found.finish_reason == "length"
-        assert [(row.stage, row.calls) for row in found.timings] == [
-            (row.stage, row.calls) for row in wanted.timings
-        ]
-        assert found.environment["batch"] == str(slots)
-        assert (found.milliseconds(Stage.DECODE) == 0) == (LIMITS[number] == 1)
-    assert reader.slots == slots
-
-
 @pytest.fixture
 def together(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> FastEngine:
     """Two pages a pass of prefill; `passes` has the pages of each."""
@@ -134,33 +110,41 @@ def together(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> FastEng
     return engine
 
 
+EACH_ALONE = [1] * len(LIMITS)
+
+
 @pytest.mark.parametrize(
     ("slots", "late", "presets", "passes"),
     [
-        (8, 0, ("tiny",), [2, 2, 2]),
-        (8, 0, ("small", "tiny"), [2, 2, 1, 1]),
+        (1, 0, ("tiny",), EACH_ALONE), (2, 3, ("tiny",), EACH_ALONE), (7, 0, ("tiny",), EACH_ALONE),
+        (8, 0, ("tiny",), [2, 2, 2]), (8, 0, ("small", "tiny"), [2, 2, 1, 1]),
         (8, 3, ("tiny",), [1, 2, 2, 1]),
-        (7, 0, ("tiny",), [1] * 6),
     ],
-    ids=["all of one shape", "two shapes by turns", "late", "few slots"],
-)
-def test_pages_of_one_shape_are_prefilled_together(
+    ids=["one slot", "two slots, late", "few slots", "all of one shape", "two shapes by turns", "late"],
+)  # fmt: skip
+def test_each_page_reads_as_it_does_alone_and_pages_of_one_shape_are_prefilled_together(
     together: FastEngine, requests: list[OcrRequest], alone: list[OcrResult], slots: int, late: int,
     presets: tuple[str, ...], passes: list[int],
 ) -> None:  # fmt: skip
+    # The longest page first: slots are made for such pages.
     order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
     asked = [replace(requests[number], preset=presets[at % len(presets)]) for at, number in enumerate(order)]
     reader = BatchReader(together, slots, ignore_eos=True, group=2, kernels=PLAIN)
     heard = read(reader, together, asked, late)
     assert together.passes == passes  # type: ignore[attr-defined]
     for place, number in enumerate(order):
-        found = heard[place]
+        found, wanted = heard[place], alone[number]
         assert isinstance(found, OcrResult), found
         if asked[place].preset == "tiny":
-            assert found.token_ids == alone[number].token_ids
+            assert (found.token_ids, found.text_raw, found.inputs) == (
+                wanted.token_ids, wanted.text_raw, wanted.inputs,
+            )  # fmt: skip
+        assert found.image_size == wanted.image_size and found.finish_reason == "length"
         assert [(row.stage, row.calls) for row in found.timings] == [
-            (row.stage, row.calls) for row in alone[number].timings
+            (row.stage, row.calls) for row in wanted.timings
         ]
+        assert found.environment["batch"] == str(slots)
+        assert (found.milliseconds(Stage.DECODE) == 0) == (LIMITS[number] == 1)
 
 
 @pytest.mark.parametrize(

@@ -37,20 +37,12 @@ def eager(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> list[OcrRes
     return [engine.recognize(OcrRequest(page.path, request.param)) for page in expand([DATA / "samples"])]
 
 
-def test_every_sample_reads_as_the_eager_engine_reads_it(
-    checkpoint: Checkpoint, eager: list[OcrResult]
-) -> None:
-    engine = FastEngine(checkpoint)
-    for result in eager:
-        assert engine.recognize(result.request).token_ids == result.token_ids, result.request.name
-
-
-def test_all_samples_in_one_batch_read_as_they_do_alone(
+def test_every_sample_reads_as_the_eager_engine_reads_it_alone_and_in_a_batch(
     checkpoint: Checkpoint, eager: list[OcrResult]
 ) -> None:
     reader = BatchReader(FastEngine(checkpoint), len(eager))
     found = read(reader, reader.engine, [result.request for result in eager])
     for number, result in enumerate(eager):
-        together = found[number]
+        together, alone = found[number], reader.engine.recognize(result.request)
         assert isinstance(together, OcrResult), together
-        assert together.token_ids == result.token_ids, result.request.name
+        assert alone.token_ids == together.token_ids == result.token_ids, result.request.name

@@ -1,12 +1,11 @@
-"""Fast vision and prefill against the eager engine, in float32: stage by stage, then whole pages.
+"""Fast vision and prefill against the eager engine, in float32: recorded prompts and whole pages.
 
-Without a GPU most runs with the kernels' references, some with the kernels in the interpreter.
+Without a GPU most runs with the kernels' references; stage by stage `tests/trace/test_fast.py` compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,7 @@ from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.graphs import Recorder
-from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
-from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config
@@ -46,7 +43,6 @@ from tests.support.seeded_weights import (
 from tests.support.small_decoder import DEVICE, FEW
 
 CPU = torch.device("cpu")
-KERNELS = pytest.mark.parametrize("kernels", [False, True], ids=["references", "kernels"])
 
 
 @pytest.fixture(scope="module")
@@ -58,61 +54,7 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> N
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def noise(*shapes: tuple[int, ...], device: torch.device = DEVICE) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator).to(device) for shape in shapes]
-
-
-# --- vision ---------------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-@KERNELS
-def test_each_stage_of_vision(kernels: bool) -> None:
-    """Two sizes of views, windows of 3 that fit one of them; then one size alone."""
-    config = parse_config(tiny_config())
-    sam = replace(config.sam, window=3, layers=2)
-    model = random_model(replace(config, sam=sam), DEVICE, torch.float32, seed=3)
-    towers = VisionTowers(model, Ops(kernels))
-    for shapes in (((2, 3, 64, 64), (1, 3, 192, 192)), ((1, 3, 64, 64),)):
-        views = noise(*shapes)
-        of_sam = [model.sam(view) for view in views]
-        of_clip = [model.clip(features) for features in of_sam]
-        groups = [(view.shape[0], view.shape[2] // 64) for view in views]
-        features = towers.sam(views)
-        assert_close(features, torch.cat([x.flatten(2).transpose(1, 2).flatten(0, 1) for x in of_sam]), 1e-4)
-        patches = towers.behind(features, groups)
-        assert_close(patches, torch.cat([x[:, 1:].flatten(0, 1) for x in of_clip]), 1e-4)
-        tokens = towers.project(patches, features, groups)
-        for actual, one, other in zip(tokens, of_clip, of_sam, strict=True):
-            assert_close(actual, model.projector(one, other), 1e-4)
-
-
 # --- the prompt -----------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize(("kernels", "tokens"), [(False, 53), (True, 6), (True, 1)])
-def test_the_prefill_fills_the_cache_and_gives_the_eager_logits(
-    model: OcrModel, kernels: bool, tokens: int
-) -> None:
-    config = model.config.decoder
-    (embeddings,) = noise((1, tokens, config.hidden_size))
-    rotary = Rotary(config, tokens + 4, torch.float32, torch.float32, DEVICE)
-    wanted = KvCache(config, tokens + 4, torch.float32, DEVICE)
-    expected = model.decoder(embeddings, wanted, rotary, sdpa_core)[0, 0]
-
-    # One sequence's part of a cache of three.
-    cache, before = KvCache(config, tokens + 4, torch.float32, DEVICE, batch=3), embeddings.clone()
-    cache.keys.fill_(7.0)
-    cache.values.fill_(7.0)
-    prefill = FastPrefill(model, Ops(kernels))
-    logits = prefill.forward(embeddings[0], cache.keys[:, 1], cache.values[:, 1], rotary, sdpa_core)
-    assert_close(logits, expected, 2e-5)
-    assert torch.equal(embeddings, before)
-    for actual, half in ((cache.keys, wanted.keys), (cache.values, wanted.values)):
-        assert_close(actual[:, 1, :, :tokens], half[:, 0, :, :tokens], 2e-5)
-        assert (actual[:, 1, :, tokens:] == 7).all() and (actual[:, [0, 2]] == 7).all()
 
 
 class ListedRecorder(Recorder):
