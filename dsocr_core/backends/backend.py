@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from dsocr_core.engine.stage_timer import Marks
 
 OnWait = Callable[[str], None]
-"""Called with what a backend waits for, in words."""
+"""Callback that is given, in words, what a backend waits for."""
 
 
 @dataclass(frozen=True)
 class Opening:
     """Options of opening a backend, beside its specification and its settings.
 
-    `results` is the directory of the result cache, None the usual one; without `stores` nothing is put there,
-    and without `caches` a result lacks what only the cache needs, the two best logits of each step. For
-    measuring our engines leave other `marks` than times, and with `ignore_eos` decode on to the token limit.
+    `results` is the directory of the result cache, None the default one. `stores` false writes no result
+    there. `caches` false leaves out what only the cache needs: the two best logits of each step. Benchmarks
+    set `marks` (NVTX ranges alone, in place of times) and `ignore_eos` (decode to the token limit).
     """
 
     results: Path | None = None
@@ -41,14 +41,14 @@ class Opening:
 
     @property
     def cached(self) -> bool:
-        """True for results of the usual reading: with their times, and up to the end token."""
+        """True where results may be cached: read with times, and up to the end token."""
         timed = self.marks is None or self.marks.name == "TIMED"
         return self.caches and timed and not self.ignore_eos
 
 
 @dataclass(frozen=True)
 class PageRead:
-    """One page to read, and who watches, cancels and prepared it."""
+    """One page to read, with its observer, cancel token and prepared pixels."""
 
     request: OcrRequest
     observer: Observer | None = None
@@ -57,7 +57,7 @@ class PageRead:
     prepared: PreparedPage | None = None
 
     def size(self, max_pixels: int) -> tuple[int, int]:
-        """Its (width, height), upright; opened here where it was not prepared. Raises DsocrError."""
+        """(width, height) of the upright page, opened here if it was not prepared. Raises DsocrError."""
         return (self.prepared.picture if self.prepared else load_image(self.request.image, max_pixels)).size
 
     def say(self, text: str) -> None:
@@ -66,51 +66,51 @@ class PageRead:
 
 
 class Backend:
-    """Reads pages; made by `open_backend`. Thread-safe. Models load on first use and stay.
+    """Reader of pages, made by `open_backend`. Thread-safe. A model is loaded at first use and stays.
 
-    What it cannot tell of a page is None in its result (docs/decisions.md, 1). It stops within a second of
-    `cancel`.
+    What a backend does not know of a page is None in its result (docs/decisions.md, 1). It stops within a
+    second of `cancel`.
     """
 
     concurrency = 1
-    """Pages that it takes at the same time, each on a thread of its caller."""
+    """Pages that may be read at the same time, each on a thread of the caller."""
     reads_together = False
-    """True where it reads several pages in one prompt where its model does."""
+    """True where several pages may stand in one prompt, if the model takes them."""
     reads_many = False
-    """True where it has `read_many`."""
+    """True where `read_many` is implemented."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
-        """`settings` are those that it reads under; no other backend of the run has its results' name."""
+        """`settings` are those of this backend. No two backends of a run have the same `spec.name`."""
         self.name, self.spec, self.settings = spec.name, spec, settings
 
     def check(self, together: bool = False) -> None:
-        """Raise DsocrError for what is wrong for every page, or for pages `together` in one prompt."""
+        """Raise DsocrError for a fault of every page. With `together` they are read in one prompt."""
         if together:
             if not self.reads_together:
                 raise SettingsError(f"{self.name} reads one page a prompt: leave --pages-together out")
             self.settings.request(Path(), more=())
 
     def load(self) -> None:
-        """Prepare for the first page: load a model, ask a server for its own. Raises DsocrError."""
+        """Prepare for the first page: load a model, or ask a server for its name. Raises DsocrError."""
         self.check()
 
     def key(self, request: OcrRequest) -> str:
-        """A name for all that decides its result on a page, as far as it is known. Raises DsocrError."""
+        """Hash of all that is known to decide the result of a page. Raises DsocrError."""
         file = file_of(request)
         facts = {"backend": self.spec.kind, "target": self.spec.target, "page": request.name}
         return result_key(facts | {"image": file and file.sha256})
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
-        """Preprocess a page before its turn, on any thread, where it can be. Raises DsocrError."""
+        """Preprocess a page before its turn, on any thread, if the backend can. Raises DsocrError."""
         return opened
 
     def read(
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None,
         on_wait: OnWait | None = None, prepared: PreparedPage | None = None,
     ) -> OcrResult:  # fmt: skip
-        """Read one page. `prepared` is its picture, or what `prepare` gave for it.
+        """Read one page. `prepared` is its opened picture, or what `prepare` returned for it.
 
-        Raises DsocrError for what is wrong with it, Cancelled when `cancel` is set.
+        Raises DsocrError for a page that cannot be read, Cancelled when `cancel` is set.
         """
         if cancel is not None and cancel.is_set():
             raise Cancelled
@@ -129,14 +129,14 @@ class Backend:
         raise NotImplementedError
 
     def expect(self, pages: Sequence[str]) -> None:
-        """Hear the names of all pages that will be read, before the first one. Raises DsocrError."""
+        """Take the names of all pages of a run before the first is read. Raises DsocrError."""
 
     def left_over(self) -> Mapping[str, Sequence[str]]:
-        """List what it has of pages that nobody has asked for, by kind."""
+        """List texts that no page has asked for; None for backends without texts of their own."""
         return {}
 
     def close(self) -> None:
-        """End processes and connections, give memory back; the next page may start them again."""
+        """End processes and connections and free memory. Reading another page starts them again."""
 
 
 BACKENDS: dict[Kind, tuple[str, str]] = {
@@ -147,11 +147,11 @@ BACKENDS: dict[Kind, tuple[str, str]] = {
     "command": ("command", "CommandBackend"),
     "folder": ("folder", "FolderBackend"),
 }
-"""Modules and classes by kind; imported when one is opened, as torch comes with some."""
+"""Module and class of each kind. They are imported when a backend is opened: some import torch."""
 
 
 def open_backend(spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> Backend:
-    """The backend of a specification under a run's settings. Nothing is loaded yet. Raises DsocrError."""
+    """Make the backend of a specification under a run's settings, without loading it. Raises DsocrError."""
     module, name = BACKENDS[spec.kind]
     more = (opening or Opening(),) if module == "on_device" else ()
     kind = getattr(import_module(f"dsocr_core.backends.{module}"), name)

@@ -23,7 +23,7 @@ from dsocr_core.runs.texts import PredictionError, read_folder
 from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
-"""Bytes and files that a program may leave for a page."""
+"""Limits of what a program may write for a page."""
 _PLACES = re.compile(r"\{(image|out)\}")
 _SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|_PASS$|^PASS$|_PWD$|_PAT$|DSN",
@@ -33,10 +33,10 @@ _SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 
 class CommandBackend(Backend):
-    """A program, started for each page. Thread-safe: pages in flight are programs in flight."""
+    """A program that is started once a page. Thread-safe: several pages are several processes."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
-        """Raises DsocrError for a template that cannot be."""
+        """Raises DsocrError for a template that cannot be split or lacks {image} or {out}."""
         super().__init__(spec, settings)
         self.concurrency = spec.concurrency
         self._words = template_words(spec.target)
@@ -69,7 +69,7 @@ class CommandBackend(Backend):
         return text_result(self.name, request, size, found, source)
 
     def _run(self, request: OcrRequest, program: str, out: Path, cancel: CancelToken | None) -> None:
-        """Until it has ended well. Raises DsocrError or Cancelled; nothing of it runs on after that."""
+        """Run the program to its end. None of its processes is left then. Raises DsocrError, Cancelled."""
         places = {"image": str(request.image.resolve()), "out": str(out)}
         words = [_PLACES.sub(lambda found: places[found[1]], word) for word in self._words]
         try:
@@ -111,7 +111,7 @@ def template_words(template: str) -> list[str]:
 
 
 def environment_without_secrets(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Variables for a program, without any that are named or written like a secret or hold a key."""
+    """Copy the environment without variables whose name or value looks like a secret or holds a key."""
     given = [settings.a, settings.b, *settings.backends.values()]
     keys = {each.get("key_variable") for each in given if isinstance(each, Mapping)}
     return {
@@ -122,7 +122,7 @@ def environment_without_secrets(environment: Mapping[str, str], settings: Settin
 
 
 def _too_much(out: Path) -> str | None:
-    """Why what a program left is more than is read; None while it is not. Links are not followed."""
+    """Say which limit a program's output exceeds; None where it exceeds none. Links are not followed."""
     size = 0
     for count, each in enumerate(out.rglob("*"), start=1):
         with contextlib.suppress(OSError):

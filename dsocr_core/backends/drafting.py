@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class DraftSource:
-    """Drafts of pages by one setting; none where it has nothing for a page, or cannot read what it has."""
+    """Source of drafts that one setting names. A page whose draft cannot be read has none."""
 
     def __init__(self, name: str) -> None:
         self.name, self.own_text = name, name == "lookup"
 
     def tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
-        """The tokens that the page may have; empty without a draft."""
+        """Tokens that the page's text probably has; empty without a draft."""
         text: str | None = None
         try:
             if not self.own_text and self._folder.has(request.name):
@@ -40,5 +40,5 @@ class DraftSource:
 
 
 def drafts_of(settings: Settings) -> DraftSource | None:
-    """The source that the setting names; None without one."""
+    """The source that the setting `draft` names; None where it names none."""
     return DraftSource(settings.draft) if settings.draft else None

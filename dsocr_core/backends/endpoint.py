@@ -1,7 +1,7 @@
-"""A server as a backend: a page goes out as one request, its text comes back as one result.
+"""A server as a backend: a page is sent as one request, and its text comes back as one result.
 
-The bodies are the documented ones (docs/backends.md has the sources). Every field can be set differently:
-settings under `body` win, and null takes a field out.
+The request bodies are the documented ones (docs/backends.md has the sources). The setting `body` replaces any
+field; a null removes it.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from dsocr_core.settings import Settings
 
 MOST_FILE_BYTES = 64 * 1024 * 1024
 UNLIMITED_TOKENS = 8192
-"""Tokens that are asked for where a request has no limit: servers take no word for it."""
+"""Token limit that is sent for an unlimited request: servers have no word for unlimited."""
 _MOST_CONTEXT = 10_000_000
 _SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
-"""Formats that every server opens, by their first bytes. Others are sent as PNG."""
+"""First bytes of formats that every server opens. Files of other formats are sent as PNG."""
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Form:
-    """Differences of a flavour from the others."""
+    """Form of the requests of one flavour of servers."""
 
     chat: str = "/chat/completions"
     models: str = "/models"
     model_fields: tuple[str, str] = ("data", "id")
-    """Fields of the list of models and of a name in it."""
+    """Key of the list of models in an answer, and key of a model's name."""
     more: Mapping[str, Any] = field(default_factory=dict)
     text_first: bool = False
     own_limit: bool = False
-    """True where more tokens than its context has are refused: without the field it gives what it has."""
+    """True where a limit beyond the server's context is refused, and no limit means all that fits."""
 
 
 FORMS: Mapping[Flavour, Form] = {
@@ -60,18 +60,18 @@ FORMS: Mapping[Flavour, Form] = {
     "vllm": Form(more={"skip_special_tokens": False, "return_token_ids": True}, own_limit=True),
     # The rule's class comes with the server's package and is sent as text: `body.custom_logit_processor`.
     "sglang": Form(more={"skip_special_tokens": False}, own_limit=True),
-    # No rule: DRY stands in for it where it is set.
+    # It has no n-gram rule: `body` may set its DRY sampler.
     "llamacpp": Form(more={"cache_prompt": False}, text_first=True),
-    # Its own protocol: its context length cannot be set in the other.
+    # Ollama's own protocol: the other has no field for the context length.
     "ollama": Form("/api/chat", "/api/tags", ("models", "name")),
 }
 
 
 class Endpoint(Backend):
-    """A server behind the protocol. Thread-safe; each page is a connection of its own."""
+    """A server as a backend. Thread-safe: each page has a connection of its own."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
-        """Raises SettingsError for what a side was given and its flavour cannot pass on."""
+        """Raises SettingsError for a setting that the flavour has no field for."""
         refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
         for name in refused + (["preset"] if spec.preset is not None else []):
             way = "it has its own" if name == "preset" else "set the field of its body that stands for it"
@@ -99,9 +99,9 @@ class Endpoint(Backend):
         self.model()
 
     def model(self, cancel: CancelToken | None = None) -> str:
-        """The model's name: the one of the settings, else the first that the server lists, with its context.
+        """Name of the model: the setting, else the first that the server lists, with its context length.
 
-        A server that lists nothing needs a name alone. Raises EndpointError or Cancelled.
+        Where it lists none the setting is needed. Raises EndpointError or Cancelled.
         """
         with self._asking:
             if self._model is None:
@@ -161,9 +161,9 @@ class Endpoint(Backend):
         )  # fmt: skip
 
     def _body(self, model: str, request: OcrRequest, image: tuple[str, str], prompt: int) -> Body:
-        """The body of one request, the flavour's fields under those of the settings.
+        """Body of a request: the fields of the flavour, replaced by those of the settings.
 
-        `image` is its content in Base64 and its URL. As many tokens are asked for as fit beside `prompt`.
+        `image` is the picture in Base64 and as a URL. The token limit is what fits beside `prompt` tokens.
         """
         form, flavour, known, family = self.form, self.spec.flavour, request.required, request.family
         limit = UNLIMITED_TOKENS if known.max_new_tokens == UNLIMITED else known.max_new_tokens
@@ -204,7 +204,7 @@ def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
 
 
 def _own_limit(request: OcrRequest, body: Body, answer: Answer) -> int | None:
-    """The server's token limit as an input, where it is known to differ from the request's."""
+    """Token limit of the server where it is known to differ from the request's, else None."""
     options = body.get("options")
     sent = body.get("max_tokens", options.get("num_predict") if isinstance(options, dict) else None)
     limits = [limit for limit in (sent,) if type(limit) is int]
@@ -217,7 +217,7 @@ def _own_limit(request: OcrRequest, body: Body, answer: Answer) -> int | None:
 
 @functools.lru_cache(maxsize=2)
 def _encoder(checkpoint: str) -> Encode:
-    """The checkpoint's tokenizer; without one a token a byte, which no text has more of."""
+    """Tokenizer of the checkpoint. Without one each byte counts as a token, and no text has more."""
     try:
         return Tokenizer.load(Path(checkpoint.removeprefix("random:"))).encode
     except DsocrError:

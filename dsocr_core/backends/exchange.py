@@ -1,7 +1,7 @@
-"""One exchange with a server, with bounds on time and size; nothing of it is trusted.
+"""One request to a server, bounded in time and size. Its answer is not trusted.
 
-httpx on an event loop of the calling thread: a wait ends at once when it is cancelled, which a blocking
-socket does not. No proxy, no redirect and no `.netrc`: the address that was named is the one that is asked.
+httpx runs on an event loop of the calling thread, so that a cancelled wait ends at once. Proxies, redirects
+and `.netrc` are off: only the address that was named is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.reading.records import CancelToken, FinishReason
 
 MOST_TEXT, MOST_TOKENS = 4_000_000, 1_000_000
-"""Characters and tokens of one page: the published limit of 8,192 tokens makes some 40,000 characters."""
+"""Most characters and tokens of a page: the published limit of 8,192 tokens is some 40,000 characters."""
 MOST_ANSWER_BYTES = 64 * 2**20
 CONNECT_S, POLL_S = 10.0, 0.05
 _NO_KEY, _BUSY = (
@@ -47,18 +47,18 @@ _CUT = (
     "abort", "aborted", "error", "content_filter", "load", "unload", "timeout", "cancelled", "canceled",
     "disconnected", "overloaded",
 )  # fmt: skip
-"""Ends at which the page is not read to its own."""
+"""Finish reasons after which a page counts as not read."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-"""Fields into which a server puts text that it takes for thoughts."""
+"""Fields in which servers return a model's reasoning."""
 _OLLAMA_COUNTS = {"prompt_eval_count": "prompt_tokens", "eval_count": "completion_tokens"}
 
 
 class EndpointError(DsocrError):
-    """Failure of a server to answer; the client puts its address before it."""
+    """A failed request. `Client` puts the server's address before its words."""
 
 
 def document(content: bytes) -> dict[str, Any]:
-    """A JSON object. Raises EndpointError."""
+    """Parse a JSON object. Raises EndpointError."""
     try:
         return parse_json(content, any_number=True)
     except InvalidFile as refused:
@@ -67,13 +67,13 @@ def document(content: bytes) -> dict[str, Any]:
 
 
 def shown(content: bytes | str, most: int = 80) -> str:
-    """The beginning of a server's words, on one line."""
+    """Shorten a server's text to its beginning, on one line."""
     text = content[: most * 4].decode(errors="replace") if isinstance(content, bytes) else content
     return " ".join(text.split())[:most] or "nothing"
 
 
 def _refused(error: Any) -> str:
-    """The words of a server that refuses, whole, and the option that mends too many tokens."""
+    """Words of a server's refusal; where it is about too many tokens, with the option that lowers them."""
     words = shown(str(error.get("message", error) if isinstance(error, dict) else error), 2000)
     return f"{words}; {_FEWER}" if _TOO_MANY.search(words) else words
 
@@ -83,18 +83,18 @@ def _refused(error: Any) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """A server's words of a page. Nothing is filled in: None is not known."""
+    """Answer of a server about one page. None is not known."""
 
     text: str
     token_ids: list[int] | None
     finish_reason: FinishReason | None
-    finish_words: str | None  # the server's own word for another end
+    finish_words: str | None  # the server's own word for any other end
     model: str | None
     usage: dict[str, int]
 
 
 def answer_of(data: dict[str, Any]) -> Answer:
-    """The page of a document: a chat completion, or Ollama's own form. Raises EndpointError."""
+    """Take the answer out of a chat completion, or of Ollama's own form. Raises EndpointError."""
     if error := data.get("error"):
         raise EndpointError(f"the server says: {_refused(error)}")
     choices = data.get("choices")
@@ -103,7 +103,7 @@ def answer_of(data: dict[str, Any]) -> Answer:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise EndpointError(f"the answer has no choices ({shown(str(choices))})")
     choice, message = choices[0], choices[0].get("message")
-    # Some servers put all of the text into a field for thoughts.
+    # Some servers put all of the text into a field for reasoning.
     fields = [message.get(name) for name in ("content", *_THOUGHTS)] if isinstance(message, dict) else [3]
     if not all(isinstance(each, str) or each is None for each in fields):
         raise EndpointError("the content is no text")
@@ -134,25 +134,25 @@ def answer_of(data: dict[str, Any]) -> Answer:
 
 @dataclass
 class Client:
-    """An address with what every request to it needs."""
+    """Address of a server, with the key and the time limit of its requests."""
 
     address: str
     key: str = ""
     timeout_s: float = 600.0
 
     def hidden(self, text: str) -> str:
-        """A text without the key, should a server send it back."""
+        """Replace the key in a text that the server may have sent back."""
         return text.replace(self.key, "***") if self.key else text
 
     def ask(
         self, path: str, body: bytes | None = None, cancel: CancelToken | None = None
     ) -> tuple[dict[str, Any], str]:
-        """Get a path, or post a body to it; the document that comes back, and the server's name.
+        """GET a path, or POST a body to it. Returns the JSON document and the name of the server's software.
 
         Raises EndpointError or Cancelled.
         """
         within_s = self.timeout_s if body is not None else min(self.timeout_s, 30.0)
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a request says nothing to a person
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for each request
         try:
             work = self._answer(self.address + path, body)
             content, server = asyncio.run(_watched(work, within_s, cancel))

@@ -1,4 +1,4 @@
-"""`folder:PATH`: texts in a folder, other programs' or of a run of ours, as a backend that reads nothing."""
+"""`folder:PATH`: texts of other programs, or of a run of ours, as a backend without a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dsocr_core.settings import Settings
 
 
 class FolderBackend(Backend):
-    """The texts of a folder, given to pages by name, and nothing else. Thread-safe."""
+    """Texts of a folder, found for pages by name. Thread-safe."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
@@ -48,7 +48,7 @@ class FolderBackend(Backend):
         self._opened().expect(pages)
 
     def left_over(self) -> Mapping[str, Sequence[str]]:
-        """List what of the folder no page has asked for."""
+        """List the texts of the folder that no page has asked for."""
         return self._opened().left_over()
 
     def _opened(self) -> TextMatcher:
@@ -61,7 +61,7 @@ class FolderBackend(Backend):
 def text_result(
     backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
 ) -> OcrResult:
-    """A text as the result for a page of `size` (width, height). `source` says where it was found."""
+    """Make a text the result of a page of `size` (width, height). `source` says where it was found."""
     return OcrResult(
         backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
         token_texts=(), finish_reason=None, inputs=None, timings=(),
@@ -70,8 +70,8 @@ def text_result(
 
 
 def read_texts(target: str) -> TextMatcher:
-    """Texts of a folder, or of a run of ours: `RUN#BACKEND` where it has several. Raises PredictionError."""
-    # DuckDB's neighbours are imported where a folder may be a run.
+    """Read the texts of a folder or of a run (`RUN#BACKEND` where it has several). Raises PredictionError."""
+    # Imported here: only a folder that is a run needs DuckDB.
     from dsocr_core.runs.importers.own_run import is_own_run
     from dsocr_core.runs.results import readings_in
 

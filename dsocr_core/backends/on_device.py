@@ -45,7 +45,7 @@ _published: weakref.WeakSet[PublishedBackend] = weakref.WeakSet()
 
 
 class OnDevice(Backend):
-    """Holds the device while it reads, and caches its results under its kind."""
+    """Backend that holds the device's lock while it reads, and caches its results under its kind."""
 
     reads_together = True
 
@@ -83,13 +83,13 @@ class OnDevice(Backend):
         raise NotImplementedError
 
     def _cached(self, result: OcrResult) -> OcrResult:
-        """The result under this backend's name."""
+        """Put the result into the cache, and return it under this backend's name."""
         if self.opening.cached and self.opening.stores:
             self.results.add(result)
         return result if result.backend == self.name else replace(result, backend=self.name)
 
     def _require_settings(self) -> None:
-        """Raise DsocrError for settings that this kind of backend does not have."""
+        """Raise DsocrError for settings that this kind of backend does not support."""
         self.results.checkpoint  # noqa: B018 - that of the weights and the code as they are loaded
         kind, dtype, precision, draft = self.kind, self.dtype, self.settings.precision, self.settings.draft
         if precision != "off" and kind != "fast":
@@ -154,7 +154,7 @@ class EngineBackend(OnDevice):
         return self.engine.prepare(request, opened)
 
     def _recognize(self, page: PageRead) -> OcrResult:
-        """Read a page by itself; in a batch of one slot where it has a draft or a cache of 8 bits."""
+        """Read one page alone. With a draft or an 8-bit cache that is a batch of one slot."""
         self._announce()
         request, cancel, prepared, drafts = (
             page.request,
@@ -188,25 +188,25 @@ class EngineBackend(OnDevice):
         self.load()
         with self.lock.hold(f"{self.kind} on many pages", cancel, None):
             self._announce()
-            # Inside, as it replaces a reader of other slots.
+            # Under the lock: it may replace a reader with another number of slots.
             self.reader_of(slots).read(source, store, cancel)
 
     def _announce(self) -> None:
-        """Log once that the published `infer` is not called; not where the published code reads too."""
+        """Log once that our decoding runs without the published `infer`, if no published backend is open."""
         first = self.engine.checkpoint.model.family.name == FIRST.name
         if first and not _published and not _announced.is_set():
             _announced.set()
             log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
 
     def reader_of(self, slots: int) -> BatchReader:
-        """Give what `read_many` reads with. Raises DsocrError."""
+        """Make the batch reader of so many slots, or reuse the last one. Raises DsocrError."""
         engine = self.engine
-        # It needs triton, which `engine` has asked for.
+        # It needs triton, which `engine` has checked.
         from dsocr_core.engine.fast.batch import BatchReader
 
         with self._building:
             if self._reader is None or self._reader.wanted != slots:
-                self._reader = None  # gives its memory back first
+                self._reader = None  # frees its memory first
                 self._reader = BatchReader(engine, slots, self.opening.ignore_eos)
             return self._reader
 
@@ -216,7 +216,7 @@ class EngineBackend(OnDevice):
 
 
 class PublishedBackend(OnDevice):
-    """The published code."""
+    """The published code, in its worker process."""
 
     _vendor: VendorBackend | None = None
 
@@ -234,7 +234,7 @@ class PublishedBackend(OnDevice):
 
     @property
     def vendor(self) -> VendorBackend:
-        """The owner of the worker, which the first page starts. Raises DsocrError."""
+        """Owner of the worker process, which is started for the first page. Raises DsocrError."""
         with self._building:
             if self._vendor is None:
                 self._require_settings()
@@ -251,7 +251,7 @@ class PublishedBackend(OnDevice):
                     trusted_directories=tuple(settings.vendor.trust_remote_code),
                     top_two=self.opening.cached,
                 )  # fmt: skip
-                self._vendor.check()  # before the first page
+                self._vendor.check()  # now, not at the first page
             return self._vendor
 
     def _recognize(self, page: PageRead) -> OcrResult:
@@ -278,7 +278,7 @@ def published_backend(settings: Settings, opening: Opening | None = None) -> Pub
 
 
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by all of this process while its files stay: the last two."""
+    """Load a checkpoint, or reuse one of the last two whose files have not changed."""
     return _loaded(source, checkpoint_fingerprint(source), device, dtype)
 
 

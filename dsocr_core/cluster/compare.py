@@ -1,4 +1,4 @@
-"""Two outputs page by page, shards on several processes: in memory is what is in flight, and the worst."""
+"""Comparison of two outputs by several processes. Only shards in flight and the worst pages are in memory."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 
 MOST_WORST = 1000
-"""Pages that a comparison names."""
+"""Most pages that a comparison lists."""
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ShardPair:
-    """A shard as two outputs have it, for another process; `names` replace those of the recorded backends."""
+    """The same shard of two outputs, sent to another process. `names` replace the backends' names."""
 
     locations: tuple[str, str]
     markers: tuple[Marker, Marker]
     names: tuple[str | None, ...] = (None, None)
 
     def comparisons(self, tolerance: Tolerance) -> Iterator[tuple[PageReading, Comparison]]:
-        """Every page, as A has it, with the comparison. Raises DsocrError."""
+        """Every page with its comparison, under the file name that A has. Raises DsocrError."""
         places = " and ".join(self.locations)
         of_sides = [Output(at).pages(marker) for at, marker in zip(self.locations, self.markers, strict=True)]
         for page, other in zip(*of_sides, strict=False):
@@ -70,7 +70,7 @@ def compare_shard(pair: ShardPair, tolerance: Tolerance) -> list[Row]:
 def settings_that_differ(a: Output, b: Output) -> list[str]:
     """List the settings that differ: "infer.max_new_tokens: 20 and 40".
 
-    Raises DsocrError where there is no run, or for other shards.
+    Raises DsocrError where one is no output, or where their shards have different sizes.
     """
     runs = (a.run(), b.run())
     sizes = [run["cluster"]["shard_pages"] for run in runs]
@@ -85,10 +85,10 @@ def settings_that_differ(a: Output, b: Output) -> list[str]:
 
 @dataclass
 class Compared:
-    """Outcome of two outputs.
+    """Result of a comparison of two outputs.
 
-    `worst` are pages that are not identical, worst first; `not_compared` counts listed pages that a side has
-    not read.
+    `worst` are pages that are not identical, the worst first; `not_compared` counts listed pages that a side
+    has not read.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -98,7 +98,7 @@ class Compared:
     not_compared: int = 0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take in a shard; of the worst pages `MOST_WORST` stay."""
+        """Add the rows of a shard and keep the `MOST_WORST` worst pages."""
         self.verdicts.update(row["verdict"] for row in rows)
         rates = (row["character_error_rate"] for row in rows)
         self.error_rates += [rate for rate in rates if rate is not None]
@@ -125,12 +125,12 @@ class Compared:
 
 
 def _badness(row: Row) -> tuple[int, float, int]:
-    """Sorts the worst page first, equal ones by number."""
+    """Sort key: the worst page first, equal ones by number."""
     return -VERDICTS.index(row["verdict"]), -(row["character_error_rate"] or 0.0), row["number"]
 
 
 def _pairs(a: Output, b: Output, names: tuple[str | None, ...] = (None, None)) -> list[ShardPair]:
-    """The shards that both have read, in order."""
+    """Shards that both outputs have, in order."""
     of_a, of_b = ({of.index: of for of in each.markers(each.marker_names().values())} for each in (a, b))
     places = a.store.location, b.store.location
     both = sorted(of_a.keys() & of_b.keys())
@@ -145,7 +145,7 @@ def compare_outputs(
     cancel: CancelToken,
     on_shard: Callable[[Compared], None] = lambda compared: None,
 ) -> Compared:
-    """Compare all that both have read.
+    """Compare all pages that both outputs have.
 
     Raises DsocrError, Cancelled.
     """
@@ -166,7 +166,7 @@ def compare_outputs(
 
 
 def record_worst(settings: Settings, a: Output, b: Output, worst: Sequence[Row], command: str) -> str | None:
-    """Write a comparison's worst pages as a run that Review opens on; its id. Raises DsocrError."""
+    """Record the worst pages as a run for Review. Returns its id. Raises DsocrError."""
     numbers, size = {row["number"] for row in worst}, a.run()["cluster"]["shard_pages"]
     shards = {number // size for number in numbers}
     with Recording(settings, command) as recorder:

@@ -1,4 +1,4 @@
-"""Job of a run: settings, checkpoint, code and inputs, which decide its results; compared when it goes on."""
+"""Job of a run: settings, checkpoint, code and inputs, which must be the same when the run resumes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2
 _UNDECIDING = ("history", "clean_pages", "draft", "tolerance", "b", "checkpoint")
-"""Settings that change no result of a backend. The checkpoint has its fingerprint."""
+"""Settings that do not change results. The checkpoint is among them: its fingerprint is compared."""
 _SHOWN = 60
-"""Characters of a value in an error."""
+"""Most characters of a value in an error."""
 Facts = Mapping[str, str | None]
-"""By a name as people write it: `infer.max_new_tokens`."""
+"""Values by their dotted names: `infer.max_new_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Job:
         return cls(values, inputs, shard_pages, checkpoint_fingerprint(settings.checkpoint), code_version())
 
     def document(self) -> dict[str, Any]:
-        """The `run.json` of its output: the record of a run, and what decides its pages."""
+        """The output's `run.json`: the record of a run, and what decides its pages."""
         settings = settings_of(self.settings)
         record = replace(
             record_run(settings, [], None), backends=(settings.backend("a"),), preset=settings.preset_name
@@ -58,13 +58,13 @@ class Job:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Stands for all that decides a page's result beside the page; shard size and inputs do not."""
+        """Hash of all that decides a page's result, except the page. Shard size and inputs are not in it."""
         facts = _facts(self._decides())
         own = {name: value for name, value in facts.items() if name not in ("inputs", "shard_pages")}
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
-        """Raises DsocrError when an output's `run.json` is of a different run."""
+        """Raise DsocrError where an output's `run.json` is of another job."""
         for name, was, now in _different(_facts(document), _facts(self._decides())):
             raise DsocrError(
                 f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that again"
@@ -72,9 +72,9 @@ class Job:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List what decides results and is not the same in two `run.json`: "infer.max_new_tokens: 20 and 40".
+    """List what decides results and differs between two `run.json`: "infer.max_new_tokens: 20 and 40".
 
-    Settings are compared as each backend's own come to. Raises DsocrError.
+    Settings are compared as each backend resolves them. Raises DsocrError.
     """
     facts = []
     for document in (a, b):
@@ -92,7 +92,7 @@ def _facts(document: Mapping[str, Any]) -> Facts:
 
 
 def _different(a: Facts, b: Facts) -> list[tuple[str, str, str]]:
-    """Names in order, with both values as they are shown."""
+    """Names of values that differ, in order, each with both values."""
     names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
     values = [[shortened(each.get(name) or "nothing", _SHOWN) for each in (a, b)] for name in names]
     return [(name, was, now) for name, (was, now) in zip(names, values, strict=True)]

@@ -1,4 +1,4 @@
-"""A cluster on this machine: a process for each GPU, pinned to it, or processes that divide the cores."""
+"""A cluster on this machine: one process a GPU, pinned to it, or processes that share the cores."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dsocr_core.cluster.worker import MOST_STARTS, SHARDS_IN_FLIGHT
 CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _CONFIG = {
-    # The driver counts deaths itself: which pages were to blame is none of Dask's business.
+    # The driver counts lost workers itself, as it knows which pages they read.
     "distributed.scheduler.allowed-failures": 0,
     # A third shard on one worker would be missing on another.
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.worker.profile.enabled": False,
 }
-"""A scheduler that runs already has the first two from its environment (docs/scale.md)."""
+"""Settings of Dask. A scheduler elsewhere has the first two from its environment (docs/scale.md)."""
 
 
 def visible_gpus() -> list[str]:
-    """List what CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
+    """GPUs of this machine that CUDA_VISIBLE_DEVICES allows, by the names it uses."""
     if (allowed := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for each in allowed.split(",") if (name := each.strip()) and name != "-1"]
     command = ["nvidia-smi", "--list-gpus"]
@@ -85,14 +85,14 @@ def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
 
 
 def replace_lost_workers(client: Client) -> None:
-    """Start local workers anew whose nannies gave up: one that dies while it starts is not started again."""
+    """Start local workers again that Dask gave up because they died while starting."""
     cluster = client.cluster
     if isinstance(cluster, SpecCluster) and len(cluster.workers) < len(cluster.worker_spec):
         cluster.scale(len(cluster.worker_spec))
 
 
 def dask_setup(worker: Any) -> None:
-    """Dask calls it in each local worker: Ctrl-C is for the driver, and a terminal sends it to all."""
+    """Dask calls it in each local worker. It ignores Ctrl-C there: a terminal sends it to every process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -112,7 +112,7 @@ def joined(address: str) -> Iterator[Client]:
 
 
 def quiet() -> None:
-    """Silence what Dask logs of deaths and lost connections: the driver says it in its own words."""
+    """Silence Dask's log of lost workers and connections: the driver reports them."""
     # Some of Dask's loggers have a level of their own, which their parents' does not change.
     for name in ("distributed", "tornado", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado"):

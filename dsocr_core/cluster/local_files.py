@@ -1,4 +1,4 @@
-"""Pages as files of this machine: downloaded where they are URLs, rendered where they are pages of a PDF."""
+"""Pages as files of this machine: URLs are downloaded, pages of a PDF are rendered."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, pdf_page_count
 
 MOST_BYTES = 2**30
-"""Limit of a file that is downloaded."""
+"""Most bytes of a downloaded file."""
 MOST_DOCUMENTS = 8
-"""PDFs that stay downloaded: their pages are neighbours."""
+"""Most downloaded PDFs that are kept: pages of one PDF are read one after another."""
 
 
 class LocalFiles:
-    """A folder of this process for what it downloads and renders. Thread-safe."""
+    """Temporary folder of this process for downloads and rendered pages. Thread-safe."""
 
     def __init__(self, folder: Path, dpi: int, max_pixels: int) -> None:
         self._folder, self._dpi, self._max_pixels = folder, dpi, max_pixels
@@ -28,10 +28,10 @@ class LocalFiles:
         self._lock = threading.Lock()
 
     def image(self, path: str, page: int | None) -> Path:
-        """The page's image, for `forget`. Raises DocumentError."""
+        """File with the page's image, to be given to `forget` later. Raises DocumentError."""
         if page is None:
             return self._download(path) if "://" in path else Path(text_name(path))
-        target = self._folder / f"{secrets.token_hex(8)}.ppm"  # without compression: it is read once, at once
+        target = self._folder / f"{secrets.token_hex(8)}.ppm"  # without compression: it is read once
         try:
             render_page(self._document(path), page, self._dpi, self._max_pixels).save(target, format="PPM")
         except Unreadable as error:
@@ -42,12 +42,12 @@ class LocalFiles:
         return target
 
     def forget(self, image: Path) -> None:
-        """Delete what `image` made."""
+        """Delete an image that `image` made."""
         if image.parent == self._folder:
             image.unlink(missing_ok=True)
 
     def pages_of(self, path: str) -> int:
-        """Pages of a PDF. Raises DocumentError."""
+        """Number of pages of a PDF. Raises DocumentError."""
         return pdf_page_count(self._document(path))
 
     def _document(self, path: str) -> Path:

@@ -1,8 +1,8 @@
 """The output of a run over many pages, as its driver and workers write it: a run in shards.
 
-What it holds says `runs/sharded.py`. A shard may be read twice, by a worker that was thought dead, say.
-Each attempt writes files of its own, and the marker is made once: the second attempt finds it there and takes
-its files away. So work is done at least once, and is visible exactly once.
+`runs/sharded.py` describes its files. A shard may be read twice, for example by a worker that was thought
+dead. Each attempt writes files of its own. The marker of a shard is created once: a later attempt finds it
+and removes its own files. So work is done at least once, and is visible exactly once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dsocr_core.runs.sharded import (
 )
 
 DRIVER = "driver.json"
-"""File of the driver that writes into it."""
+"""File that names the driver which writes into the output."""
 MOST_CAUSES = 20
 """Causes of failures that a marker counts by name."""
 _MOST_OF_A_CAUSE = 80
@@ -54,10 +54,10 @@ class Output(ShardedRun):
 
     @contextlib.contextmanager
     def driving(self) -> Iterator[None]:
-        """The right to drive it, until the block ends. Raises DsocrError.
+        """Be the only driver of the output within the block. Raises DsocrError where there is another.
 
-        In a directory a lock, which the system gives back when its process ends, however it does. Object
-        stores have no locks: there it is a file that is made once.
+        In a directory that is a file lock, which the system releases when the process ends in any way. Object
+        stores have no locks: there it is a file that only one driver can create.
         """
         me = json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
         if (root := self.store.root) is not None:
@@ -88,7 +88,7 @@ class Output(ShardedRun):
         return DsocrError(f"{self.store.location}: {who} writes into it; wait for its end, {way_out}")
 
     def unread(self, shards: Iterable[Shard], markers: Iterable[Marker]) -> Iterator[Shard]:
-        """Shards without a marker. At the end their number is written.
+        """Yield shards without a marker. After the last one the number of pages is stored.
 
         Raises DsocrError where the inputs have changed.
         """
@@ -106,7 +106,7 @@ class Output(ShardedRun):
         self.store.put(COMPLETE, json.dumps({"pages": pages, "shards": count}).encode())
 
     def _require_same(self, marker: Marker | None, shard: Shard | None) -> None:
-        """Raises DsocrError, which names the first page that is not the committed one."""
+        """Raise DsocrError, which names the first page that differs from the committed one."""
         before = [] if marker is None else self.pages(marker)
         now = () if shard is None else shard.pages
         for was, found in itertools.zip_longest(before, now):
@@ -120,9 +120,9 @@ class Output(ShardedRun):
     def write(
         self, shard: str, pages: Sequence[PageReading], worker: str, times: tuple[float, float]
     ) -> Marker:
-        """Write pages under a name that nobody else has, invisible until its marker is committed.
+        """Write pages to new files, invisible until their marker is committed.
 
-        `times` are when the worker began and ended to read them.
+        `times` are when the worker began and ended to read them, in seconds.
         """
         base = f"shards/{shard}/{secrets.token_hex(8)}"
         readings, of_worker = shard_files(pages)
@@ -141,7 +141,7 @@ class Output(ShardedRun):
         )  # fmt: skip
 
     def commit(self, marker: Marker) -> bool:
-        """Make the attempt visible; False when another one is, and this one's files are taken away."""
+        """Make an attempt visible. False where another attempt is; then this one's files are removed."""
         if self.store.put(marker.name, marker_bytes(asdict(marker)), new=True):
             return True
         there = self.marker(marker.name)
@@ -152,7 +152,7 @@ class Output(ShardedRun):
         return False
 
     def clear_failed(self) -> int:
-        """Make shards with failed pages unread again. Returns how many pages had failed. Nobody may write."""
+        """Make shards with failed pages unread. Returns the failed pages. Nobody else may write meanwhile."""
         failed = [each for each in self.markers(self.marker_names().values()) if each.read < each.pages]
         shards = {each.shard for each in failed}
         for name in self.store.names("done"):
@@ -161,7 +161,7 @@ class Output(ShardedRun):
         return sum(each.pages - each.read for each in failed)
 
     def clear_attempts(self) -> int:
-        """Remove files that no marker names. Returns how many. Nobody may write."""
+        """Remove files that no marker names. Returns how many. Nobody else may write meanwhile."""
         visible: set[str] = set()
         for marker in self.markers(f"done/{name}" for name in self.store.names("done")):
             visible |= {marker.file, marker.worker_file}
@@ -175,7 +175,7 @@ class Output(ShardedRun):
 
 
 def cause_of(page: PageReading) -> str:
-    """Why a page failed, without its name: pages of one cause have the same."""
+    """Cause of a page's failure without the page's name, so that equal causes are equal texts."""
     error, path = page.error or "", page.path
     for name in (page.name, path, path.rpartition("/")[2]):
         error = error.removeprefix(f"{name}: ") if name else error

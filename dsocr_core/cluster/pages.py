@@ -26,27 +26,27 @@ from dsocr_core.runs.sharded import PageReading
 
 MANIFEST_SUFFIXES = (".txt", ".list")
 MOST_OF_A_LINE = 4096
-"""Bytes of a line of a manifest."""
+"""Most bytes of a line of a manifest."""
 _COUNTERS, _COUNTED_TOGETHER = 4, 64
 Count = Callable[[str], int | None]
-"""Pages of a PDF; None for one that cannot be counted."""
+"""Function that counts the pages of a PDF; None for one that cannot be counted."""
 
 
 class PageRef(NamedTuple):
-    """A page to read: its number in the run, its file as every worker can open it, and its page of a PDF."""
+    """A page to read: its number in the run, its file as every worker opens it, its page of a PDF."""
 
     number: int
     path: str
     page: int | None = None
-    """From 1; None for an image, and for a PDF that could not be counted."""
+    """Page of a PDF, from 1. None for an image, and for a PDF that could not be counted."""
 
     @property
     def source(self) -> str:
-        """Name the page."""
+        """Name of the page: its file, with `#3` for a page of a PDF."""
         return self.path if self.page is None else f"{self.path}#{self.page}"
 
     def read(self, result: OcrResult) -> PageReading:
-        """The page with what was read of it, whatever copy of it the reader had."""
+        """The page with its result, whose image is named by its file and not by a worker's copy."""
         request = replace(result.request, image=Path(text_name(self.path)), source=self.source)
         return PageReading(self.number, self.source, self.path, replace(result, request=request))
 
@@ -65,14 +65,14 @@ class Shard:
 
     @classmethod
     def of(cls, index: int, pages: Iterable[PageRef], job: str) -> Shard:
-        """`job` stands for settings, checkpoint and code."""
+        """Make the shard of that index. `job` is the digest of settings, checkpoint and code."""
         pages = tuple(pages)
         lines = "".join(json.dumps(list(page)) + "\n" for page in pages)
         return cls(index, pages, hashlib.sha256((job + lines).encode()).hexdigest()[:16])
 
     @property
     def name(self) -> str:
-        """Sorts in the order of the shards, up to a billion of them."""
+        """Name that sorts in the order of the shards, up to a billion of them."""
         return f"{self.index:09d}-{self.key}"
 
 
@@ -86,7 +86,7 @@ def cut(job: Job, files: Iterable[str], count: Count) -> Iterator[Shard]:
 
 
 def _pages(files: Iterable[str], count: Count) -> Iterator[PageRef]:
-    """Every page of the files, several PDFs counted at a time."""
+    """Every page of the files. Several PDFs are counted at the same time."""
 
     def counted(path: str) -> int | None:
         return count(path) if _suffix(path) == PDF_SUFFIX else None
@@ -145,7 +145,7 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _walked(folders: Iterable[tuple[str, list[str], list[str]]]) -> Iterator[str]:
-    """Files of a folder in the order of their names, then those of the folders in it, folder by folder."""
+    """Files of the folders in the order of their names, then those of the folders below, folder by folder."""
     for folder, below, files in folders:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in sorted(filter(_is_page, files)):
@@ -165,7 +165,7 @@ def _of_url(url: str) -> Iterator[str]:
 
 
 def _of_manifest(given: str) -> Iterator[str]:
-    """Relative paths are those of the manifest's own folder."""
+    """Files that a manifest lists. Relative paths start at the manifest's own folder."""
     import fsspec
 
     base = "" if "://" in given else f"{Path(given).absolute().parent}/"

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
 SLOTS = 256
-"""Pages that the fast engine reads together where no number is given."""
+"""Slots of the fast engine's batch where no number is given."""
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class _Page:
-    """A page that may be read now. `prepared` is None where the backend does its own preprocessing."""
+    """A page that is ready to be read. `prepared` is None where the backend preprocesses it itself."""
 
     id: int
     request: OcrRequest
@@ -45,7 +45,7 @@ class _Page:
 
 @dataclass(frozen=True)
 class _Arriving:
-    """A source for the batch: pages as they arrive. The process ends with its worker, not with its pages."""
+    """Source of pages for the batch, as they arrive. It has no end: the process ends with its worker."""
 
     pages: Prefetch[_Page | None]
     exhausted = False
@@ -56,7 +56,7 @@ class _Arriving:
 
 
 class ReaderProcess:
-    """Reads what arrives and writes what became of it."""
+    """Reader of the pages that arrive. It writes a message about each."""
 
     def __init__(self, answers: BinaryIO, about: Message) -> None:
         from dsocr_core.backends.backend import Opening
@@ -71,13 +71,13 @@ class ReaderProcess:
         self.files = LocalFiles(Path(about["folder"]), self.settings.pdf_dpi, self.settings.max_pixels)
 
     def load(self) -> None:
-        """Raises DsocrError for what is wrong with every page."""
+        """Load the model. Raises DsocrError where no page can be read."""
         self.session.check(("a",))
         self.session.load(("a",))
         self.send({"ready": self.settings.backend("a")})
 
     def read(self, pages: BinaryIO) -> None:
-        """Read what arrives, until the process ends. Raises what concerns all pages."""
+        """Read pages as they arrive, until the process ends. Raises errors that concern all pages."""
         arriving: Prefetch[_Page | None] = Prefetch(self.prepare)
         threading.Thread(target=feed, args=(pages, arriving.put), daemon=True).start()
         if (backend := self.session.side("a")).reads_many:
@@ -89,7 +89,7 @@ class ReaderProcess:
                 self._on_result(page, found.a or DsocrError(found.errors["a"]))
 
     def prepare(self, page: Message) -> _Page | None:
-        """Open and preprocess a page; None, and its error sent, where that cannot be."""
+        """Open and preprocess a page. None for one that fails, after its error was sent."""
         from dsocr_core.reading.fingerprints import page_file
 
         self.send({"began": page["id"]})
@@ -112,7 +112,7 @@ class ReaderProcess:
         if isinstance(outcome, DsocrError):
             self.send({"id": page.id, "error": str(outcome)})
         else:
-            # The tokens one by one would be most of a shard's bytes; the text and the ids say the same.
+            # Texts of single tokens would be most of a shard's bytes; text and ids say the same.
             self.send({"id": page.id, "result": to_jsonable(replace(outcome, token_texts=(), top_two=()))})
 
     def send(self, message: Message) -> None:
@@ -122,17 +122,17 @@ class ReaderProcess:
 
 
 def feed(pages: BinaryIO, put: Callable[[Message], object]) -> None:
-    """Pass pages on as they come; then the worker is gone, and nobody wants what is being read."""
+    """Pass pages on as they come, and end the process when the worker is gone."""
     for line in pages:
         put(json.loads(line))
     os._exit(0)
 
 
 def main(make: Callable[[BinaryIO, Message], ReaderProcess] = ReaderProcess) -> int:
-    """Serve one worker until it is gone. Returns 1 after a line that says what is wrong with all pages."""
+    """Serve one worker until it is gone. Returns 1 after a message about a fault that concerns all pages."""
     wait_politely()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no message
+    os.dup2(2, 1)  # what a library prints must not be taken for a message
     if not (line := sys.stdin.buffer.readline()):
         return 0
     try:

@@ -1,6 +1,6 @@
-"""The driver: a bounded number of shards in Dask's hands, lost workers counted, progress shown.
+"""The driver: hands a bounded number of shards to Dask, counts lost workers, shows progress.
 
-It holds what is in flight and some figures; what is planned comes as a stream, and results never come here.
+It holds shards in flight and some figures. The plan comes as a stream, and results are written by workers.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.sharded import Marker
 
 MOST_LOSSES = 3
-"""Workers that may be lost with a shard: machines are also lost for other reasons."""
+"""Workers that a shard may lose before its pages count as failed: machines also fail for other reasons."""
 AGAIN = "give the same command again"
 _POLL_S, _WORKERS_EVERY_S = 0.25, 2.0
 _STOP_S = 30.0
-"""Seconds to commit finished shards after Ctrl-C, and for what workers answer."""
+"""Seconds that workers have to commit finished shards after Ctrl-C, or to answer."""
 
 
 @dataclass
 class Driver:
     """One run on a cluster.
 
-    `redo` has shards read again in which pages failed or were quarantined.
+    `redo` reads shards again in which pages failed or were quarantined.
     """
 
     client: Client
@@ -57,9 +57,9 @@ class Driver:
         self._in_flight: dict[Future, Shard] = {}
         self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._again: list[Shard] = []
-        """Shards whose worker was lost."""
+        """Shards whose worker was lost and which are read again."""
         self._alone: list[Shard] = []
-        """Shards that lost two workers: read last, alone, so that a third loss is their own fault."""
+        """Shards that lost two workers. Each is read alone in the end: a third loss is its own fault."""
         self._losses: Counter[str] = Counter()
         self._threads, self._asked = 0, 0.0
         self._numbers = itertools.count()
@@ -67,31 +67,31 @@ class Driver:
     def run(self) -> None:
         """Read everything that is not committed yet.
 
-        Raises Cancelled, and DsocrError while another one writes into the output and for what concerns all
-        pages. What was committed by then stays.
+        Raises Cancelled, and DsocrError where another driver writes into the output or for a fault that
+        concerns all pages. What was committed before stays.
         """
         folder = tempfile.TemporaryDirectory(prefix="dsocr-")
         with self.output.driving(), folder:
             try:
                 self._prepare_workers()
                 self._drive(self._shards(Path(folder.name)))
-                # Nobody writes now: what no marker names is of attempts that came to nothing.
+                # Nobody writes now: files that no marker names are of failed attempts.
                 self.output.clear_attempts()
             except Cancelled:
                 self._ask_workers(self.client._run, stop_reading, self.worker.name, on_error="ignore")
-                if self.client.status == "running":  # shards that are whole are committed meanwhile
+                if self.client.status == "running":  # workers commit finished shards meanwhile
                     with contextlib.suppress(Exception):
                         wait([*self._in_flight], timeout=_STOP_S)
                 self.figures = read_status(self.output)
                 words = f"stopped: {self.figures.pages:,} pages are committed; to go on, {AGAIN}"
                 raise Cancelled(words) from None
-            finally:  # engines give their memory back, where the cluster is still there
+            finally:  # engines free their memory, if the cluster still runs
                 self._ask_workers(self.client._unregister_worker_plugin, name=self.worker.name)
 
     # --- workers --------------------------------------------------------------------------------
 
     def _prepare_workers(self) -> None:
-        """Have every worker ready to read; one that dies meanwhile is started again. Raises DsocrError."""
+        """Load the model on every worker; one that dies meanwhile is started again. Raises DsocrError."""
         for left in reversed(range(MOST_STARTS)):
             try:
                 self.client.register_plugin(PagesPlugin(self.worker), name=self.worker.name)
@@ -102,7 +102,7 @@ class Driver:
             replace_lost_workers(self.client)
 
     def _ask_workers(self, *call: object, **keywords: object) -> None:
-        """Ask the workers for something at the run's end, which comes whatever they answer."""
+        """Run something on all workers at the run's end; the run ends even where they do not answer."""
         if self.client.status == "running":
             try:
                 self.client.sync(*call, **keywords, callback_timeout=_STOP_S)
@@ -112,7 +112,7 @@ class Driver:
     # --- what is to be read ---------------------------------------------------------------------
 
     def _shards(self, folder: Path) -> Iterator[Shard]:
-        """Shards that are not committed; of those that are, the figures are counted."""
+        """Yield shards that are not committed; committed ones are added to the figures."""
         if self.redo:
             self.progress.say(f"shards of {self.output.clear_failed():,} failed pages are read again")
         markers = list(self.output.markers(self.output.marker_names().values()))
@@ -152,7 +152,7 @@ class Driver:
                 self._take(self._ended.get(timeout=_POLL_S))
 
     def _look(self) -> None:
-        """Ctrl-C, the scheduler, the workers. Raises Cancelled, DsocrError."""
+        """Check for Ctrl-C and for a lost scheduler or worker. Raises Cancelled, DsocrError."""
         if self.cancel.is_set():
             raise Cancelled
         if self.client.status != "running":
@@ -178,14 +178,14 @@ class Driver:
         future.add_done_callback(self._ended.put)
 
     def _take(self, future: Future) -> None:
-        """Take what became of a shard. Raises DsocrError for what concerns all pages."""
+        """Take the outcome of a shard. Raises DsocrError for a fault that concerns all pages."""
         shard = self._in_flight.pop(future, None)
         if shard is None:
             return
         if future.status == "cancelled":
             self._gone()
         try:
-            if future.status in ("pending", "lost"):  # who had what it returned was lost: Dask runs it again
+            if future.status in ("pending", "lost"):  # the worker that had the result was lost
                 raise TimeoutError
             outcome = future.result(timeout=_STOP_S)
         except KilledWorker as error:
@@ -194,7 +194,7 @@ class Driver:
             self._await(future, shard)
             return
         except Exception as error:
-            if future.status != "error":  # it is there, and nobody is left to fetch it from
+            if future.status != "error":  # it is committed, though its worker is gone
                 self._gone(error)
             raise DsocrError(f"a worker failed: {one_line(error)}") from error
         else:
@@ -206,7 +206,7 @@ class Driver:
         future.release()
 
     def _take_loss(self, shard: Shard, count: int) -> None:
-        """The worker was lost. It may have committed the shard before."""
+        """Handle a shard whose worker was lost, unless it was committed before."""
         marker = self.output.marker(f"done/{shard.name}.json")
         self._losses[shard.name] += count
         losses = self._losses[shard.name]

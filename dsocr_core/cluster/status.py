@@ -1,4 +1,4 @@
-"""State of an output, from any machine that sees it: no Dask, no worker is asked; and how it is shown."""
+"""Status of an output, read from its files on any machine without Dask, and its display."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.runs.sharded import COMPLETE, Marker
 
 GONE_AFTER = 16
-"""Shards of each worker that were handed out since a worker's last one: it takes part no more."""
+"""A worker counts as gone when this many shards per worker were handed out since its last one."""
 _LINE_EVERY_S = 30.0
-"""Between two lines where no terminal can be drawn on."""
+"""Seconds between two lines where the output is no terminal."""
 
 
 @dataclass
 class WorkerFigures:
-    """Commits of one worker. Its times are by its own clock: no two clocks are compared.
+    """Commits of one worker. Times are by its own clock: clocks of two machines are never compared.
 
-    `busy_s` are seconds in which it read a shard, or several; `newest` is the highest index of its shards,
+    `busy_s` are seconds in which it read at least one shard. `newest` is the highest index of its shards,
     which are handed out in order.
     """
 
@@ -41,7 +41,7 @@ class WorkerFigures:
 
 
 class Figures:
-    """Pages of a run by what became of them. `planned` are all, None while they are being listed."""
+    """Pages of a run by outcome. `planned` counts all, None while they are being listed."""
 
     def __init__(self, planned: int | None = None) -> None:
         self.planned = planned
@@ -66,7 +66,7 @@ class Figures:
 
     @property
     def pages_per_s(self) -> float | None:
-        """Sum the speeds of the workers that take part; None before the first commit."""
+        """Sum of the speeds of the workers that are not gone; None before the first commit."""
         there = max((each.newest for each in self.workers.values()), default=0) - GONE_AFTER * len(
             self.workers
         )
@@ -82,7 +82,7 @@ class Figures:
 
 
 def read_status(output: Output) -> Figures:
-    """Read how far a run is. Raises DsocrError where there is no run."""
+    """Read the figures of an output. Raises DsocrError where there is none."""
     output.run()
     complete = output.document(COMPLETE)
     figures = Figures(None if complete is None else int(complete["pages"]))
@@ -95,7 +95,7 @@ def read_status(output: Output) -> Figures:
 
 
 class ClusterProgress:
-    """A line that is drawn anew on a terminal, and printed now and then elsewhere."""
+    """Line of progress, redrawn on a terminal and printed now and then elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._line_at = console, time.monotonic()
@@ -109,7 +109,7 @@ class ClusterProgress:
         self._status.stop()
 
     def committed(self, figures: Figures) -> None:
-        """Show that a shard more is there."""
+        """Show the figures after another shard was committed."""
         self._status.update(Text(status_line(figures)))
         if not self._console.is_terminal and time.monotonic() - self._line_at > _LINE_EVERY_S:
             self._line_at = time.monotonic()
@@ -121,7 +121,7 @@ class ClusterProgress:
 
 
 def status_line(figures: Figures) -> str:
-    """Say how far a run is, and why pages failed."""
+    """Write the progress of a run, and why pages failed."""
     known, left = "", 0
     if figures.planned is not None:
         known, left = f" of {figures.planned:,}", figures.planned - figures.pages
@@ -135,7 +135,7 @@ def status_line(figures: Figures) -> str:
 
 
 def causes_words(causes: Mapping[str, int]) -> str:
-    """The commonest causes in a line."""
+    """Write the commonest causes in one line."""
     words = [f"{count:,} {cause}" for cause, count in Counter(causes).most_common()]
     more = [f"{len(words) - 3} more causes"] if len(words) > 3 else []
     return "; ".join(words[:3] + more)

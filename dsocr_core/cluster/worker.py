@@ -1,8 +1,8 @@
 """Parts that run in a Dask worker: the tasks that the driver submits, and the worker's reader process.
 
 Two shards are read at the same time, so that the engine's batch never drains. When the reader process dies,
-it is started again, and the pages that it had begun are read one by one, while nothing else is read: the page
-that ends it again is to blame.
+it is started again, and the pages that it had begun are read one by one, while nothing else is read. A page
+that ends the process again is to blame.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.runs.storage import StorageError
 
 WAITS_S = (1, 2, 4, 8, 16, 32)
-"""Before a store that did not take a shard is asked again; then the run ends, and nothing is lost by that."""
+"""Seconds before each new try to write a shard. After the last one the run ends; it can be resumed."""
 LOAD_LIMIT_S = 900.0
 SHARDS_IN_FLIGHT = 2
-"""Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""
+"""Threads of a worker. While one shard ends the next begins, so that the batch never drains."""
 MOST_STARTS = 3
-"""Starts of a process, or of a worker, that dies before it has begun a page."""
+"""Most starts of a process or worker that dies before it has begun a page."""
 _TRIM = "MALLOC_TRIM_THRESHOLD_"
 _LOOK_S, _STOP_S = 0.2, 5.0
 
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """Facts of a run for its workers. `name` is of the plugin, `module` of its reader process.
+    """Facts of a run for its workers. `name` is the plugin's, `module` is that of its reader process.
 
-    The process is ended where no page of those that were begun ends within `page_limit_s`, or above
+    The process is ended when for `page_limit_s` none of the pages in it has ended, or when it takes more than
     `memory_bytes`; 0 is no limit.
     """
 
@@ -64,19 +64,19 @@ class WorkerJob:
 
 
 class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
-    """Holds the warm engine of a worker for as long as the run lasts."""
+    """Dask plugin that holds the warm engine of a worker while a run lasts."""
 
     def __init__(self, job: WorkerJob) -> None:
         self.job, self.name = job, job.name
 
     def setup(self, worker: Any) -> None:
-        # Local workers are numbered, others have their address or were given a name.
+        # Local workers have numbers, others their address or a name.
         self.worker_name = worker.name if isinstance(worker.name, str) else f"{platform.node()}/{worker.name}"
         self.cancel = threading.Event()
         self.output = Output(self.job.output)
         self._folder = tempfile.TemporaryDirectory(prefix="dsocr-pages-", dir=worker.local_directory)
         self.reader = Reader(self.job, Path(self._folder.name))
-        if self.job.code == code_version():  # else the first shard says what is wrong
+        if self.job.code == code_version():  # a fault is reported by the first shard
             self.reader.start()
 
     def teardown(self, worker: Any) -> None:
@@ -84,7 +84,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
         self._folder.cleanup()
 
     def stop(self) -> None:
-        """Stop reading. Whole shards are still committed."""
+        """Stop reading. Finished shards are still committed."""
         self.cancel.set()
         self.reader.stop()
 
@@ -112,7 +112,7 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
 
 
 def read_shard(name: str, shard: str, pages: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A task: the marker of a shard, or `fatal` where no page can be read here."""
+    """Dask task that reads a shard. Returns its marker, or `fatal` where this worker can read no page."""
     plugin = get_worker().plugins.get(name)
     try:
         if not isinstance(plugin, PagesPlugin):
@@ -136,7 +136,7 @@ def stop_reading(name: str, dask_worker: Any) -> None:
 
 @dataclass
 class _Page:
-    """A page that was sent to the process; its reading is None until it has ended."""
+    """A page that was sent to the process. Its reading is None until it has ended."""
 
     ref: PageRef
     began: bool = False
@@ -144,10 +144,10 @@ class _Page:
 
 
 class Reader:
-    """The reader process of one worker, and what is in it. Thread-safe."""
+    """The reader process of one worker, and the pages that it reads. Thread-safe."""
 
     def __init__(self, job: WorkerJob, folder: Path) -> None:
-        """`folder` is for what the process downloads."""
+        """`folder` is where the process puts downloads."""
         self._job, self._folder = job, folder
         self._changed = threading.Condition()
         self._process: _Process | None = None
@@ -161,7 +161,7 @@ class Reader:
             self._living()
 
     def read(self, pages: Sequence[PageRef], alone: bool = False) -> list[PageReading]:
-        """Every page, in any order: its result, its error, or that it is quarantined.
+        """Read pages, in any order: each gets a result, an error, or is quarantined.
 
         Raises DsocrError where no page can be read, Cancelled after `stop`.
         """
@@ -186,7 +186,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _turn(self, alone: bool) -> Iterator[None]:
-        """Shards are read together, a page alone: who is alone has every turn there is."""
+        """Wait for a turn. Shards share the process; a page that is read alone takes all turns."""
         more: list[Any] = [self._only, *[self._turns] * (SHARDS_IN_FLIGHT - 1)] if alone else []
         with contextlib.ExitStack() as turns:
             for each in (*more, self._turns):
@@ -205,7 +205,7 @@ class Reader:
                 self._changed.wait_for(lambda: process.death, _STOP_S)
 
     def _sent(self, refs: Sequence[PageRef]) -> tuple[list[_Page], str | None]:
-        """Pages after they were read, or after the process died, with how it did."""
+        """Send pages and wait until they have ended, or until the process has died."""
         with self._changed:
             process = self._living()
             self._changed.wait_for(lambda: process.ready or process.death or self._stopped)
@@ -214,7 +214,7 @@ class Reader:
                 raise DsocrError(process.fatal)
             pages = {next(self._numbers): _Page(ref) for ref in refs}
             process.pages |= pages
-        process.send(  # not under the lock: it waits for a process that reads nothing
+        process.send(  # outside the lock: it waits for the process
             json.dumps({"id": number, "path": ref.path, "page": ref.page, "source": ref.source})
             for number, ref in zip(pages, refs, strict=True)
         )
@@ -225,7 +225,7 @@ class Reader:
             return list(pages.values()), process.death
 
     def _living(self) -> _Process:
-        """Under the lock. Raises Cancelled after `stop`."""
+        """Process that runs, started if needed. Hold the lock. Raises Cancelled after `stop`."""
         self._require_running()
         if self._process is None or self._process.death:
             self._process = _Process(self._job, self._folder, self._changed)
@@ -237,16 +237,16 @@ class Reader:
 
 
 class _Process:
-    """One life of the process. Its fields change under the reader's lock."""
+    """One run of the reader process. Its fields change under the reader's lock."""
 
     def __init__(self, job: WorkerJob, folder: Path, changed: threading.Condition) -> None:
         self._job, self._changed = job, changed
         self.pages: dict[int, _Page] = {}
-        """Pages that have not ended."""
+        """Pages that were sent and have not ended."""
         self.ready = False
         self.fatal: str | None = None
         self.death: str | None = None
-        """Words for its end."""
+        """Why it ended, in words; None while it runs."""
         self._ended_for: str | None = None
         self._heard = time.monotonic()
         command = [sys.executable, "-m", job.module]
@@ -267,7 +267,7 @@ class _Process:
         self._child.kill()
 
     def _serve(self) -> None:
-        """Take messages and look after the limits, until the process has ended."""
+        """Take messages and check the limits, until the process has ended."""
         look_at = 0.0
         try:
             while True:
@@ -293,7 +293,7 @@ class _Process:
             self._changed.notify_all()
 
     def _take(self, message: dict[str, Any]) -> None:
-        """Raises LookupError, TypeError or ValueError for what is no message."""
+        """Take one message. Raises LookupError, TypeError or ValueError where it is malformed."""
         if "ready" in message or "fatal" in message:
             self.fatal = message.get("fatal")
             self.ready = True
@@ -310,7 +310,7 @@ class _Process:
         del self.pages[number]
 
     def _check(self) -> None:
-        """End it when it takes more time or memory than a page may."""
+        """End the process when it takes more time or memory than a page may."""
         if self.ready and not any(page.began for page in self.pages.values()):
             self._heard = time.monotonic()
         limit_s = self._job.page_limit_s if self.ready else LOAD_LIMIT_S
@@ -322,9 +322,9 @@ class _Process:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's, without the allocator's threshold where it is Dask's.
+    """Environment of this process without the allocator's threshold that Dask sets.
 
-    Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
+    Dask makes the allocator of its workers give every free page back at once. An engine takes the same memory
     for each page it reads: with that setting a page cost a third more time (docs/performance.md).
     """
     by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)

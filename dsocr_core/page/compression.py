@@ -14,7 +14,7 @@ a tile."""
 
 
 class Compression(NamedTuple):
-    """Figures of one page of one backend; sizes are width and height in pixels after EXIF orientation."""
+    """Figures of one page of one backend. Sizes are (width, height) in pixels after EXIF orientation."""
 
     image_size: tuple[int, int]
     valid_image_tokens: int
@@ -22,7 +22,7 @@ class Compression(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Text tokens an image token, to two digits as printed; None where no image token counts as valid."""
+        """Text tokens per valid image token, to two digits as printed; None where no token is valid."""
         return round(self.text_tokens / self.valid_image_tokens, 2) if self.valid_image_tokens else None
 
     def __str__(self) -> str:
@@ -32,14 +32,14 @@ class Compression(NamedTuple):
 
 
 def compression(result: OcrResult) -> Compression | None:
-    """The figures of a result; None when they were not asked for, or the tiles are not known.
+    """The figures of a result; None where they were not asked for, or the grid of tiles is not known.
 
-    The image tokens are those that show the page and not its padding, as published.
+    Valid image tokens show the page and not its padding, as published.
     """
     if result.text_tokens is None or result.inputs is None:
         return None
     preset, longer, shorter = result.request.resolution, max(result.image_size), min(result.image_size)
-    shown = 1 - (longer - shorter) / longer  # in this order: it is cut to a whole number below
+    shown = 1 - (longer - shorter) / longer  # in this order, as it is truncated below
     valid = int(_WHOLE_VIEW.get(preset.base_size, 0) * shown)
     if not preset.crop_mode:
         valid += _SQUEEZED_VIEW.get(preset.base_size, 0)

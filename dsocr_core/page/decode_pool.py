@@ -1,7 +1,7 @@
 """Processes with CPU, memory and time limits that open untrusted images and PDFs.
 
-A page of two kilobytes may compute for ever or ask for gigabytes: it costs itself, as its process is ended
-and replaced. Pixels come back in shared memory. One process stays warm; more start for pages in flight.
+A page of two kilobytes may compute for ever or ask for gigabytes. Then its process is ended and replaced, and
+only that page fails. Pixels come back in shared memory. One process stays warm.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from dsocr_core.page.decoding import MOST_SIDE, NOTICES, PIXEL_BYTES, DecodedPag
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
-"""Computing that one page may take; a page of 100 megapixels takes one to four."""
+"""CPU time that opening one page may take. A page of 100 megapixels takes one to four seconds."""
 WALL_SECONDS = 60.0
-"""For a process that waits instead of computing, or runs on a busy machine."""
+"""Time limit for a process that waits instead of computing, or runs on a busy machine."""
 BASE_MEMORY_BYTES, BYTES_A_PIXEL = 200_000_000, 8
-"""Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
+"""Memory limit of a page: a base, and for each pixel four bytes as decoded and four as RGB."""
 WARM_BYTES = 64 * 2**20
-"""Shared memory that stays with a process: new memory is slow. A page of 16 megapixels takes as much."""
+"""Shared memory that a waiting process keeps, as new memory is slow: that of a page of 16 megapixels."""
 _ENVIRONMENT = {
     "PYTHONUTF8": "1",
-    "MALLOC_ARENA_MAX": "1",  # with an arena a thread, address space would say little about memory
-    "PILLOW_BLOCKS_MAX": "4",  # of 16 MB each, used again: new memory takes as long as decoding into it
+    "MALLOC_ARENA_MAX": "1",  # with more arenas, address space would say little about memory
+    "PILLOW_BLOCKS_MAX": "4",  # blocks of 16 MB that are reused: new memory is as slow as decoding
 }
 _NO_SENSE = "the opening process made no sense; save the file again"
 _RGB = Image.new("RGB", (0, 0))
 
 
 def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> DecodedPage:
-    """The page of an image; see `decoding.decode`. Raises Unreadable."""
+    """Open an image as `decoding.decode` does. Raises Unreadable."""
     return _decoded({"work": "image", "number": frame, "exif": exif}, path, max_pixels)
 
 
 def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
-    """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
+    """Render a page of a PDF in RGB as `rendering.render` does. Raises Unreadable."""
     return _decoded({"work": "page", "number": number, "dpi": dpi}, path, max_pixels).image
 
 
 def count_pages(path: Path) -> int:
-    """Pages of a PDF or a TIFF. Raises Unreadable."""
+    """Count the pages of a PDF or TIFF. Raises Unreadable."""
     with _workers.one(0) as worker:
         count = worker.ask({"work": "count", "number": 0}, path, 0).get("count")
     if type(count) is not int or not 0 < count < 10**9:
@@ -66,12 +66,12 @@ def _decoded(request: dict[str, Any], path: Path, max_pixels: int) -> DecodedPag
 
 
 def _memory_for(max_pixels: int) -> int:
-    """Bytes of a page's pixels; a rendered page is rounded up to whole pixels on both sides."""
+    """Bytes for the pixels of a page. A rendered page may be a pixel larger on both sides."""
     return max((max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES, WARM_BYTES)
 
 
 class _Worker:
-    """One process and the memory of its pixels. One request at a time."""
+    """One process and the shared memory of its pixels. It takes one request at a time."""
 
     def __init__(self, max_pixels: int) -> None:
         self.memory = SharedMemory(_memory_for(max_pixels))
@@ -81,16 +81,16 @@ class _Worker:
         self.child = Child([sys.executable, "-c", code], environment, talks=True, pass_fds=(descriptor,))
 
     def serves(self, max_pixels: int) -> bool:
-        """Tell whether it lives and has memory for a page of that size."""
+        """Tell whether the process lives and its memory is enough for a page of that size."""
         return self.child.alive and _memory_for(max_pixels) <= self.memory.size
 
     def ask(self, request: dict[str, Any], path: Path, max_pixels: int) -> dict[str, Any]:
-        """The answer. Raises Unreadable, for a refusal as for a limit that was passed."""
+        """Send a request and return the answer. Raises Unreadable for a refusal or an exceeded limit."""
         text = os.fspath(path)
         if "\0" in text:
             raise Unreadable("cannot be read (a zero byte in its name); rename it")
         message = request | {
-            # From this process's folder. `..` stays, as the system has it.
+            # Relative to this process's folder. `..` is left to the system.
             "path": text if text.startswith("/") else f"{Path.cwd()}/{text}",
             "max_pixels": max_pixels, "cpu_seconds": CPU_SECONDS,
             "memory_bytes": BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(max_pixels, 0),
@@ -100,7 +100,7 @@ class _Worker:
             self.child.send(json.dumps(message).encode() + b"\n")
             if (line := self.child.receive(WALL_SECONDS)) is None:
                 raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it again or split it")
-            answer = parse_json(line)  # a file may have taken the process over: nothing is trusted
+            answer = parse_json(line)  # not trusted: a file may have taken over the process
         except ChildGone:
             self.child.wait(1.0)
             limit = "took the memory that a page may have, or brought the opening process down; save it again"
@@ -117,7 +117,7 @@ class _Worker:
         return answer
 
     def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
-        """The page, copied out of the shared memory. Raises Unreadable."""
+        """Copy the page out of the shared memory. Raises Unreadable for an answer without sense."""
         try:
             width, height, notice = answer["page"]
             if type(width) is not int or type(height) is not int or min(width, height) < 1:
@@ -132,7 +132,7 @@ class _Worker:
 
 
 class _Workers:
-    """The processes that wait for a page, and turns to have one."""
+    """Pool of the processes that wait for a page."""
 
     def __init__(self) -> None:
         self._turns = threading.Semaphore(MOST_PROCESSES)
@@ -140,7 +140,7 @@ class _Workers:
 
     @contextmanager
     def one(self, max_pixels: int) -> Iterator[_Worker]:
-        """A process for one page: the one used last, so that few stay warm."""
+        """Take a process for one page. The one used last is taken first, so that few stay warm."""
         with self._turns:
             worker = self._warm(max_pixels) or _Worker(max_pixels)
             try:

@@ -1,4 +1,4 @@
-"""Untrusted images and PDFs opened by Pillow and PDFium; `serve` does so in a process of decode_pool.py."""
+"""Untrusted images and PDFs opened by Pillow and PDFium, in a process of decode_pool.py (`serve`)."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageErro
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import limit_cpu, memory_limit
 
-# Formats that decode in process; EPS for one would start Ghostscript on a stranger's program.
+# Formats that are decoded in this process. EPS is left out: it would run a program in Ghostscript.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "JPEG2000", "PPM", "AVIF")
 _DIRECT = {("PNG", "RGB"), ("JPEG", "RGB")}
-"""Formats, and modes, whose readers write each pixel of an image once."""
+"""(format, mode) of images whose pixels are decoded straight into the shared memory."""
 MOST_SIDE = 65_535
-"""Pixels of a side, as of a JPEG: Pillow's addresses of 1 x 100,000,000 pixels take 3.4 GB."""
+"""Most pixels of a side, as in a JPEG. Pillow's row addresses of 1 x 100,000,000 pixels take 3.4 GB."""
 MOST_PAGES = 20_000
-"""Pages of one file: a small PDF may claim any number."""
+"""Most pages of one file: a small PDF may claim any number."""
 PIXEL_BYTES = 4
 """Bytes of an RGB pixel in Pillow's memory."""
 WORK_BYTES = {"WEBP": 20, "AVIF": 16, "JPEG2000": 32}
-"""Bytes a pixel that a format's library takes while it decodes; others take what the pixels are."""
+"""Bytes a pixel that a format's library needs to decode. Formats not listed need no more than the pixels."""
 DECODE_ERRORS = (
     OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, IndexError, AttributeError,
     OverflowError, ZeroDivisionError, RuntimeError, struct.error, zlib.error,
     Image.DecompressionBombError,
 )  # fmt: skip
-"""Errors that Pillow's readers raise on damaged files: they trust more than they check."""
+"""Errors that Pillow's readers raise on damaged files."""
 NOTICES = (None, "an animation, of which the first picture is read")
 """Notices about a page, one of which the opening process sends by its index."""
 _MOST_REASON = 1000
 
 
 class Unreadable(DsocrError):
-    """Why a file is no page: the cause and the way out. The caller names the file."""
+    """A file that cannot be opened as a page, with cause and way out. The caller names the file."""
 
 
 class DecodedPage(NamedTuple):
-    """A page in RGB, and what to say of it."""
+    """A page in RGB, and a notice about it."""
 
     image: Image.Image
     notice: str | None = None
 
 
 def cause(error: BaseException) -> str:
-    """The error in a few words on one line, without the path that the message names anyway."""
+    """Shorten an error to a few words on one line, without the path, which the message names anyway."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:120] or type(error).__name__
 
 
 def mapped(memory: mmap.mmap | bytes, size: tuple[int, int]) -> Any:
-    """Pillow's own RGB image over memory, as it maps files that are not compressed."""
+    """Make a Pillow RGB image whose pixels are this memory."""
     return Image.core.map_buffer(memory, size, "raw", 0, ("RGB", 0, 1))  # type: ignore[attr-defined]
 
 
 def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
-    """A black image over memory: what a reader leaves out is not of the page before. Raises Unreadable."""
+    """Make a black image over the memory, so that no pixel of the page before remains. Raises Unreadable."""
     used = size[0] * size[1] * PIXEL_BYTES
     if used > len(memory):
         raise Unreadable("comes out larger than its header says; save it again")
@@ -77,7 +77,7 @@ def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
 
 
 def frame_count(path: str) -> int:
-    """The pages in an image. Raises Unreadable."""
+    """Count the pages in an image. Raises Unreadable."""
     try:
         with _open(path) as image:
             return len(_frames_of(image))
@@ -86,7 +86,7 @@ def frame_count(path: str) -> int:
 
 
 def _frames_of(image: Image.Image) -> list[int]:
-    """The frames that are pages: of a TIFF all but previews, of others the first. Raises Unreadable."""
+    """Frames that are pages: of a TIFF all but previews, of other formats the first. Raises Unreadable."""
     if image.format != "TIFF" or (count := getattr(image, "n_frames", 1)) == 1:
         return [0]
     if count > MOST_PAGES:
@@ -102,10 +102,10 @@ def _frames_of(image: Image.Image) -> list[int]:
 def decode(
     path: str, max_pixels: int, memory_bytes: int, memory: mmap.mmap, exif: bool = True, frame: int = 1
 ) -> DecodedPage:
-    """The page in a file as the published code opens it: EXIF orientation unless `exif` is off, then RGB.
+    """Decode a page as the published code opens it: turned by EXIF unless `exif` is off, then RGB.
 
-    `frame` is a page of a TIFF, from 1. The size in the header is held against the limits before anything is
-    decoded. The pixels are in `memory` at the end; a PNG or JPEG in RGB is decoded there. Raises Unreadable.
+    `frame` is a page of a TIFF, from 1. The header's size is checked against the limits before anything is
+    decoded. The pixels end in `memory`; a PNG or JPEG in RGB is decoded there. Raises Unreadable.
     """
     try:
         with _open(path) as image:
@@ -131,7 +131,7 @@ def decode(
 
 
 def _open(path: str) -> Image.Image:
-    """Open without decoding."""
+    """Open an image without decoding it."""
     Image.init()  # registers every reader
     return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
 
@@ -150,7 +150,7 @@ def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image as its EXIF says; the image itself where that says nothing or is broken, as published."""
+    """Turn the image as its EXIF says; return it unchanged where that is missing or broken, as published."""
     try:
         turn = image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
         return ImageOps.exif_transpose(image) if turn else image
@@ -159,7 +159,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _first_of_many(image: Image.Image) -> str | None:
-    with suppress(*DECODE_ERRORS):  # of the second picture, which is not read
+    with suppress(*DECODE_ERRORS):  # errors of the second picture, which is not read
         if image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False):
             return NOTICES[1]
     return None
@@ -172,12 +172,12 @@ def serve(descriptor: int) -> None:
     """Answer requests, lines of JSON; pixels go to the memory of that descriptor. Ends with its caller."""
     memory = mmap.mmap(descriptor, 0)
     with os.fdopen(os.dup(1), "wb", buffering=0) as answers:
-        os.dup2(2, 1)  # what a library prints is no answer
+        os.dup2(2, 1)  # what a library prints must not be taken for an answer
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         Image.init()
-        Image.MAX_IMAGE_PIXELS = None  # ours is a page's own, checked before anything is decoded
+        Image.MAX_IMAGE_PIXELS = None  # `_check_work` has a limit for each page
         PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
-        gc.freeze()  # what is imported stays: no collection looks at it again
+        gc.freeze()  # imported objects stay: garbage collection skips them
         for line in sys.stdin.buffer:
             request = json.loads(line)
             limit_cpu(int(time.process_time()) + 1 + request["cpu_seconds"])
@@ -192,11 +192,11 @@ def serve(descriptor: int) -> None:
 
 
 def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
-    """Raises Unreadable, MemoryError."""
+    """Answer one request. Raises Unreadable, MemoryError."""
     work, path, number, most = (request[name] for name in ("work", "path", "number", "max_pixels"))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - many times the time of the call
-            raise Unreadable("is not a regular file; copy it to one")  # a pipe would be waited for
+            raise Unreadable("is not a regular file; copy it to one")  # reading a pipe would block
     except OSError as error:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
     if work == "image":

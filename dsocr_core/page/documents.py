@@ -1,4 +1,4 @@
-"""Pages from what people have: images, folders and PDFs, opened without trusting them."""
+"""Pages out of images, folders and PDFs, none of which is trusted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_MAX_PIXELS = 100_000_000
 DEFAULT_PDF_DPI = 150
-"""An A4 page becomes 1240 x 1754 pixels."""
+"""Resolution of rendered PDFs: an A4 page becomes 1240 x 1754 pixels."""
 IMAGE_SUFFIXES = frozenset({
     ".png", ".jpg", ".jpeg", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif", ".jp2",
     ".ppm", ".pgm", ".pbm", ".avif",
@@ -40,23 +40,23 @@ _SHOWN = 8
 
 
 class DocumentError(DsocrError):
-    """A file that cannot be read as a page: names the file, the cause and the way out."""
+    """A file that cannot be read as a page. Names the file, the cause and the way out."""
 
 
 @contextlib.contextmanager
 def _named_in_errors(path: Path) -> Iterator[None]:
-    """Raises DocumentError for what is Unreadable, or is no file with content."""
+    """Turn Unreadable into DocumentError, which names the file."""
     try:
         yield
     except Unreadable as error:
-        _check_file(path)  # says more of a file that cannot be a page
+        _check_file(path)  # has a better message for a file that cannot be a page
         raise DocumentError(f"{path}: {error}") from error
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
 
 
 def _check_file(path: Path) -> None:
-    """Raises DocumentError unless the path is a regular file with content."""
+    """Raise DocumentError unless the path is a regular file with content."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -73,10 +73,10 @@ def _check_file(path: Path) -> None:
 
 
 def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
-    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
+    """Open a page as the published code does: EXIF orientation applied, then RGB.
 
-    Without `exif` it stays as it is stored, as some other engines open it. What is to say of it is logged.
-    Raises DocumentError.
+    Without `exif` it is not turned, as some other engines open it. A notice about it is logged. Raises
+    DocumentError.
     """
     with _named_in_errors(Path(path)):
         page = open_image(Path(path), max_pixels, exif)
@@ -87,7 +87,7 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
 
 @functools.lru_cache(maxsize=10_000)
 def _say_once(text: str) -> None:
-    """A page is opened several times: for each backend, and for its hashes."""
+    """Log a text once: a page is opened several times, for each backend and for its hashes."""
     log.warning("%s", name_text(text))
 
 
@@ -103,9 +103,9 @@ def pdf_page_count(path: Path) -> int:
 def render_pdf_page(
     path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Path:
-    """Page `number` (from 1) of a PDF or TIFF as a PNG in `directory`, found again when there.
+    """Write page `number` (from 1) of a PDF or TIFF as a PNG into `directory`, or find it there.
 
-    The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
+    The name has a hash of the file's content, so it is the same on every call. Raises DocumentError.
     """
     _check_file(path)
     with path.open("rb") as handle:
@@ -129,7 +129,7 @@ def render_pdf_page(
 
 
 def parse_pages(text: str, count: int) -> list[int]:
-    """Page numbers from `1-3,7` or `5-` (to the end), in the order given, each once.
+    """Parse page numbers like `1-3,7` or `5-` (to the end), in the order given, each once.
 
     Raises DocumentError when the text is no such list or leaves 1..count.
     """
@@ -151,16 +151,16 @@ def parse_pages(text: str, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Page:
-    """One page image. `source` names it: `a.png`, `paper.pdf#3`, `a/page.png` where two have one name."""
+    """One page image. `source` is its name: `a.png`, `paper.pdf#3`, `a/page.png` beside `b/page.png`."""
 
     path: Path
     source: str
     more: tuple[Path, ...] | None = None
-    """Images of the pages after it, where several are read in one prompt; None of a page by itself."""
+    """Images of the pages after it, where several are read in one prompt; None for a page alone."""
 
 
 class _Image(NamedTuple):
-    """A page: of a file that has several its number, from 1."""
+    """A file, and in a file of several pages the number of one, from 1."""
 
     path: Path
     name: str
@@ -172,7 +172,7 @@ class _Image(NamedTuple):
 
 
 class _Prompt(NamedTuple):
-    """Pages that are read in one prompt; none, and an error, of a file that cannot be opened."""
+    """Pages of one prompt. A file that cannot be opened has none, and its error."""
 
     source: str
     images: tuple[_Image, ...] = ()
@@ -181,7 +181,7 @@ class _Prompt(NamedTuple):
 
 
 def _name_of(images: Sequence[_Image]) -> str:
-    """Name several pages of one prompt: `a.png+2`, or `paper.pdf#1-3,7`."""
+    """Name of several pages of one prompt: `a.png+2`, or `paper.pdf#1-3,7`."""
     first, *more = images
     if first.number is None:
         return f"{first.name}+{len(more)}" if more else first.name
@@ -192,9 +192,9 @@ def _name_of(images: Sequence[_Image]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Pages(Sequence[Page]):
-    """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
+    """The requested pages. They are counted at once; a page of a PDF or TIFF is rendered when it is taken.
 
-    Taking one raises DocumentError where it cannot be opened, and the next may still be taken.
+    A page that cannot be opened raises DocumentError when it is taken. The others can still be taken.
     """
 
     prompts: Sequence[_Prompt]
@@ -225,7 +225,7 @@ class Pages(Sequence[Page]):
 
     @classmethod
     def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
-        """Images by page name; None where the file is gone or is a different one."""
+        """Images of recorded pages by name; None where a file is gone or has changed."""
         gone = "the file it was read from is not there any more, or is another: give the image"
         return cls([
             _Prompt(name, error=f"{name}: {gone}") if path is None else _Prompt(name, (_Image(path, name),))
@@ -233,7 +233,7 @@ class Pages(Sequence[Page]):
         ])  # fmt: skip
 
     def together(self, most: int) -> Pages:
-        """Put the pages of each file, and all single images, into prompts of at most `most`."""
+        """Group the pages of each file, and all single images, into prompts of at most `most` pages."""
         documents: dict[object, list[_Prompt]] = {}
         for index, prompt in enumerate(self.prompts):
             image = prompt.images[0] if prompt.images else None
@@ -247,7 +247,7 @@ class Pages(Sequence[Page]):
         return replace(self, prompts=found)
 
     def only(self, names: Collection[str]) -> Pages:
-        """Keep pages of these names."""
+        """Keep only pages of these names."""
         return replace(self, prompts=[prompt for prompt in self.prompts if prompt.source in names])
 
     def name(self, index: int) -> str:
@@ -268,11 +268,11 @@ def expand(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     recursive: bool = False,
 ) -> Pages:
-    """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
+    """All pages of images, PDFs and folders (their images and PDFs in natural order), each file once.
 
-    With `recursive` also those in folders below. `pages` picks pages of every file that has several, as in
-    `parse_pages`, rendered into `work_directory`, else a temporary folder. A file whose pages cannot be
-    counted is one page that cannot be taken. Raises DocumentError, also when there are no others.
+    `recursive` takes folders below, too. `pages` chooses pages of every file that has several, as in
+    `parse_pages`. They are rendered into `work_directory`, or a temporary folder. A file whose pages cannot
+    be counted is one page that fails when it is taken. Raises DocumentError where there is no page.
     """
     prompts: list[_Prompt] = []
     given = [Path(path) for path in paths]
@@ -303,12 +303,12 @@ def expand(
 
 
 def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
-    """The chosen pages of a file. Raises DocumentError."""
+    """Chosen pages of a file. Raises DocumentError."""
     suffix, count = file.suffix.lower(), 1
     if suffix == PDF_SUFFIX:
         count = pdf_page_count(file)
     elif suffix in (".tif", ".tiff"):
-        with contextlib.suppress(Unreadable):  # said when it is opened
+        with contextlib.suppress(Unreadable):  # the error comes when the page is taken
             count = count_pages(file)
     if count == 1 and suffix != PDF_SUFFIX:
         return [_Image(file, name)]
@@ -320,8 +320,8 @@ def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
 
 
 def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
-    """Each file once, with its name: its way from the outermost given folder that it lies in, else the
-    file's alone. Files of one name have their way from the folder that all of them lie in.
+    """Each file once, with its name: its path below the outermost given folder, else the file name. Files of
+    equal names get their path below their common folder.
     """
     places: dict[Path, Path] = {}
     for file in files:
@@ -330,7 +330,7 @@ def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
     for place in places:
         depths = (len(place.parts) - len(root.parts) for root in roots if place.is_relative_to(root))
         names[place] = Path(*place.parts[-max(depths, default=1) :])
-    for whole in (False, True):  # a name that is then another file's becomes a whole path
+    for whole in (False, True):  # where that is the name of another file, the whole path
         alike: dict[Path, list[Path]] = {}
         for place, name in names.items():
             alike.setdefault(name, []).append(place)
@@ -341,7 +341,7 @@ def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
 
 
 def _files(path: Path, recursive: bool) -> list[Path]:
-    """The path itself, or the images and PDFs in a folder, in natural order; others are named in the log."""
+    """The path itself, or the images and PDFs of a folder in natural order. Other files are logged."""
     if not path.is_dir():
         if not path.exists():
             _check_file(path)
@@ -372,6 +372,6 @@ def _raise(error: OSError) -> None:
 
 
 def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Sorts `page2` before `page10`."""
+    """Sort key that puts `page2` before `page10`."""
     parts = re.split(r"(\d+)", name.casefold(), flags=re.ASCII)
     return tuple((0, int(part[:18])) if part.isdigit() and part.isascii() else (1, part) for part in parts)

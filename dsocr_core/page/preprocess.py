@@ -1,7 +1,7 @@
-"""From a page image to the model's pixels, and their hashes, without torch.
+"""Pixels of a page for the model, and their hashes, without torch.
 
-Pixels stay bytes until they are on the device: normalisation has 256 results, in a table.
-Letters: T tiles, S side of the global view in pixels, H and W sides of any view.
+Pixels stay bytes until they are on the device: normalisation is a table of 256 values. Letters: T tiles, S
+side of the global view in pixels, H and W sides of any view.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PAD_COLOUR = (127, 127, 127)
 
 _HALF = np.float32(0.5)
 NORMALISED: Floats = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF) / _HALF
-"""The normalised value of every byte, -1 to 1, in the published order of float32 operations: (256,)."""
+"""Normalised value of each byte, -1 to 1, by the published float32 operations: (256,)."""
 _BITS = NORMALISED.view(np.uint32)
 _NORMALISED_BFLOAT16 = ((_BITS + 0x7FFF + ((_BITS >> 16) & 1)) >> 16).astype("<u2")
-"""NORMALISED rounded to bf16, to nearest and ties to even: 16 bits of each."""
+"""NORMALISED rounded to bf16 (nearest, ties to even) as 16-bit integers."""
 
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """A page as bytes, in the layout of images. `image_size` is the page's (width, height) in pixels."""
+    """Views of a page as bytes (H, W, 3). `image_size` is the page's (width, height) in pixels."""
 
     global_view: Bytes  # (S, S, 3), or (I, S, S, 3) of several images of one prompt
     tiles: Bytes  # (T, 640, 640, 3) or of another tile size; T = 0 when the page is not cut; row by row
@@ -49,34 +49,34 @@ class PreparedImage:
 def prepare(image: Image.Image, preset: Preset) -> PreparedImage:
     """Cut and pad an RGB page as the published `infer` does under that preset.
 
-    A page so narrow that its shorter side would round to no pixel has an all grey global view, as published.
+    A page so narrow that its shorter side rounds to no pixel has a grey global view, as published.
     """
     grid, side = page_grid(*image.size, preset), (preset.view_size, preset.view_size)
-    tiles = _tiles(image, grid, preset.tile_size)  # first: after the view its memory is new, 10 ms a page
+    tiles = _tiles(image, grid, preset.tile_size)  # before the view: its memory is reused, which saves 10 ms
     view = _resized(image, side) if is_square_view(preset) else ImageOps.pad(image, side, color=PAD_COLOUR)
     return PreparedImage(np.asarray(view), tiles, grid, image.size)
 
 
 def stacked(images: Sequence[PreparedImage]) -> PreparedImage:
-    """Stack several images of one prompt, which are not cut. Raises DsocrError."""
+    """Stack the global views of several images of one prompt. Raises DsocrError where one has tiles."""
     require_whole(image.grid for image in images)
     view = np.stack([image.global_view for image in images])
     return replace(images[0], global_view=view, more_sizes=tuple(image.image_size for image in images[1:]))
 
 
 def require_whole(grids: Iterable[Grid]) -> None:
-    """Raises DsocrError for images of one prompt that are cut."""
+    """Raise DsocrError where an image of one prompt with several is cut into tiles."""
     if any(grid != NO_TILES for grid in grids):
         raise DsocrError("several images of one prompt are not cut into tiles; choose a preset without")
 
 
 def is_square_view(preset: Preset) -> bool:
-    """Tell whether the published code resizes the page to a square; the padding then adds nothing."""
+    """Tell whether the published code squeezes the page to a square, so that there is no padding."""
     return not preset.crop_mode and preset.image_size <= preset.tile_size
 
 
 def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return image if image.size == size else image.resize(size)  # Pillow copies one that has the size
+    return image if image.size == size else image.resize(size)  # resizing to the same size would copy it
 
 
 def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
@@ -88,20 +88,20 @@ def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
 
 
 def normalised(pixels: Bytes) -> Floats:
-    """Bytes (..., H, W, 3) as the float32 values (..., 3, H, W) that the model is given, before bf16."""
+    """Normalise bytes (..., H, W, 3) to float32 (..., 3, H, W), the model's input before bf16."""
     return np.ascontiguousarray(np.moveaxis(NORMALISED[pixels], -1, -3))
 
 
 def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
-    """SHA-256 of the bf16 bytes of the model's tensor, little endian.
+    """SHA-256 of the bf16 bytes, little endian, of a tensor of the model.
 
-    `pixels` are views as bytes (..., H, W, 3), hashed in the layout (..., 3, H, W); None stands for the
-    tensor of zeros of that shape, which the published code passes for a page that is not cut.
+    `pixels` are views as bytes (..., H, W, 3), hashed as (..., 3, H, W). None stands for the tensor of zeros
+    of that shape which the published code passes for a page without tiles.
     """
     if pixels is None:
         return _zeros_sha256(math.prod(shape))
     digest = hashlib.sha256()
-    # Plane after plane: 1 MB stays in the cache between the table and the digest.
+    # Plane by plane: 1 MB stays in the processor's cache between table and digest.
     for view in pixels.reshape(-1, *pixels.shape[-3:]):
         plane = np.empty(view.shape[:2], "<u2")
         for channel in range(3):

@@ -1,4 +1,4 @@
-"""The prompt as the model gets it: text ids around the image positions."""
+"""The prompt as ids: text tokens around the positions of the image."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Encode = Callable[[str], list[int]]
 
 @dataclass(frozen=True)
 class PromptIds:
-    """`mask` are the runs of image positions in `ids`, as (start, length)."""
+    """Ids of a prompt. `mask` lists the runs of image positions as (start, length)."""
 
     ids: tuple[int, ...]
     mask: tuple[tuple[int, int], ...]
 
 
 def build_prompt(prompt_text: str, template: Template = "plain") -> str:
-    """The text under a conversation template: as published (`plain`), or as servers and others make it."""
+    """Put the text into a conversation template: the published `plain`, or one that other engines use."""
     text = prompt_text.strip()
     if template == "no_newline":
         return text.replace(f"{IMAGE_PLACEHOLDER}\n", IMAGE_PLACEHOLDER)
@@ -39,9 +39,9 @@ _BEHIND = {"newline": "\n", "grounding": "<|grounding|>", "newline_grounding": "
 def prompt_layout(
     encode: Encode, prompt: str, image_token_id: int, bos_id: int, image_tokens: int
 ) -> PromptIds:
-    """`[bos] + text + image_tokens x <image> + text`, each piece of text encoded on its own.
+    """Lay out `[bos] + text + image_tokens x <image> + text`; each piece of text is encoded alone.
 
-    Raises DsocrError unless the prompt has exactly one `<image>`: a page is one image.
+    Raises DsocrError unless the prompt has exactly one `<image>`.
     """
     if (problem := prompt_problem(prompt)) is not None:
         raise DsocrError(f"prompt {prompt[:60]!r}: {problem}")
@@ -52,8 +52,8 @@ def prompt_layout(
 
 
 def longest_prompt(request: OcrRequest, size: tuple[int, int], encode: Encode) -> int:
-    """Tokens of the prompt of one image of that width and height, under its preset or the one that servers
-    have. Raises DsocrError.
+    """Most tokens of a prompt with an image of `size` (width, height), under its preset or the model's
+    default one. Raises DsocrError.
     """
     family, text = request.family, build_prompt(request.required.prompt, request.template)
     presets = [each.resolution for each in (request, replace(request, preset=family.preset))]

@@ -13,7 +13,7 @@ from dsocr_core.page.decoding import MOST_PAGES, Unreadable, cause
 
 
 def page_count(path: Path) -> int:
-    """Pages of a PDF. Raises Unreadable."""
+    """Count the pages of a PDF. Raises Unreadable."""
     with closing(_opened(path)) as document:
         count = len(document)
     if count < 1:
@@ -24,12 +24,12 @@ def page_count(path: Path) -> int:
 
 
 def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
-    """Page `number` (from 1) in RGB. Raises Unreadable."""
+    """Render page `number` (from 1) of a PDF in RGB. Raises Unreadable."""
     with closing(_opened(path)) as document:
         if number > len(document):
             raise Unreadable(f"has no page {number}; it has {len(document)}")
         try:
-            document.init_forms()  # what was typed into fields is drawn
+            document.init_forms()  # draws what was typed into form fields
             page = document[number - 1]
             width, height = page.get_size()
             pixels = width * height * (dpi / 72) ** 2
@@ -43,7 +43,7 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
 
 
 def _opened(path: Path) -> Any:
-    """A pypdfium2 document. Raises Unreadable."""
+    """Open a PDF. Raises Unreadable."""
     try:
         return pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:

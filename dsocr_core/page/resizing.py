@@ -18,42 +18,42 @@ import numpy.typing as npt
 Size = tuple[int, int]
 """Width and height in pixels."""
 PRECISION_BITS = 22
-"""Binary places of a weight: 8 bits of a byte and 2 of room for sums are left of 32."""
+"""Fraction bits of a weight: of 32 bits, 8 are for the byte and 2 are spare for sums."""
 _SUPPORT = 2.0
-"""Pixels of the source on each side that a bicubic window takes, where nothing shrinks."""
+"""Half width of the bicubic kernel in source pixels, where the image is not made smaller."""
 
 
 def padded_area(size: Size, side: int) -> tuple[Size, Size]:
-    """The size of an image within a square of that side, and where it lies: (left, top)."""
+    """Size of an image that is fitted into a square of that side, and its place: (left, top)."""
     longer = max(size)
-    # Division first, as Pillow does it: the other order may round to another pixel.
+    # Division first, as in Pillow: the other order may round to another pixel.
     width, height = (side if length == longer else round(length / longer * side) for length in size)
     return (width, height), (round((side - width) * 0.5), round((side - height) * 0.5))
 
 
 def height_first(before: Size, after: Size) -> bool:
-    """Tell whether Pillow resizes the height first; another version may choose otherwise."""
+    """Tell whether Pillow 13 resizes the height first. Other versions may choose differently."""
     (width, height), (new_width, new_height) = before, after
     return new_height < height and 2 * (width - new_width) < height - new_height
 
 
 def windows(before: int, after: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The pixels that each byte of the result is made of, and their weights: both (N, K).
+    """Source pixels and weights of each byte of the result: (N, K) both.
 
-    Windows that reach beyond the side are filled up with weight 0 at its last pixel.
+    A window that reaches beyond the side is filled up with weight 0 at its last pixel.
     """
     scale = before / after
     stretch = max(scale, 1.0)
     support = _SUPPORT * stretch
     centres = (np.arange(after) + 0.5) * scale
-    # Truncation, as of a conversion to an integer: a first pixel below 0 is 0.
+    # Truncated like a conversion to an integer; a first pixel below 0 is 0.
     first = np.maximum(np.trunc(centres - support + 0.5).astype(np.int64), 0)
     beyond = np.minimum(np.trunc(centres + support + 0.5).astype(np.int64), before)
     steps = np.arange(math.ceil(support) * 2 + 1)
     pixels = first[:, None] + steps  # (N, K)
     weights = _bicubic((pixels - centres[:, None] + 0.5) * (1.0 / stretch))
     weights[pixels >= beyond[:, None]] = 0.0
-    # One after the other: a sum in another order rounds otherwise.
+    # In this order: another order of the sum rounds differently.
     total = np.zeros(after)
     for step in steps:
         total += weights[:, step]

@@ -1,4 +1,4 @@
-"""Tiles of a page: the grid and the number of image tokens, as pure functions of sizes."""
+"""Grid of tiles and number of image tokens of a page, as pure functions of sizes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _candidates(most: int) -> tuple[Grid, ...]:
 
 
 def crop_grid(width: int, height: int, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Grid:
-    """The grid of tiles for a page of that size in pixels under `crop_mode`.
+    """Grid of tiles of a page of that size in pixels, with `crop_mode` on.
 
-    The candidate closest to the page's aspect ratio wins; on an exact tie a larger grid does when the
-    page has more than half of its pixels. Raises ValueError for sides below 1.
+    The grid closest to the page's aspect ratio wins. On an exact tie the larger grid wins if the page has
+    more than half of its pixels. Raises ValueError for sides below 1.
     """
     if width < 1 or height < 1:
         raise ValueError(f"a page of {width} x {height} pixels has no grid")
@@ -47,22 +47,22 @@ def crop_grid(width: int, height: int, max_tiles: int = MAX_TILES, tile_size: in
 
 
 def page_grid(width: int, height: int, preset: Preset) -> Grid:
-    """The grid that the preset gives a page of that size in pixels."""
+    """Grid that the preset gives a page of that size in pixels."""
     return crop_grid(width, height, preset.max_tiles, preset.tile_size) if preset.crop_mode else NO_TILES
 
 
 def tile_count(grid: Grid) -> int:
-    """Tiles of a grid; none when the page is not cut."""
+    """Number of tiles of a grid: 0 when the page is not cut."""
     return 0 if grid == NO_TILES else grid[0] * grid[1]
 
 
 def view_sizes(preset: Preset, grid: Grid) -> tuple[int, ...]:
-    """Sides in pixels of the square views that go through the towers: every tile, then the global view."""
+    """Sides in pixels of the square views of a page: every tile, then the global view."""
     return (preset.tile_size,) * tile_count(grid) + (preset.view_size,)
 
 
 def image_token_count(preset: Preset, grid: Grid, newline: bool = True) -> int:
-    """Positions of a page in the prompt: vision tokens, row ends where there are some, the separator."""
+    """Positions of a page in the prompt: vision tokens, row ends if the model has them, the separator."""
     side, end = tokens_per_side(preset.view_size), int(newline)
     tokens = (side + end) * side + 1
     if grid != NO_TILES:

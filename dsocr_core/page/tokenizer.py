@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer without transformers, and text as a stream of tokens makes it."""
+"""Tokenizer of a checkpoint without transformers, and the text of a growing list of tokens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dsocr_core.reading.records import IMAGE_PLACEHOLDER
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 MARKUP_TOKENS = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>")
 REPLACEMENT = "\ufffd"
-"""Character that a decoder writes for bytes that are no UTF-8, an unfinished character's among them."""
+"""Character that a decoder writes for bytes that are not UTF-8, or an incomplete character."""
 
 _FILE_LIMIT = 64 * 1024 * 1024  # bytes; the published tokenizer has 10 MB
 
 
 class Tokenizer:
-    """Text to ids and back, as transformers' fast tokenizer of the same directory does it.
+    """Text to ids and back, like transformers' fast tokenizer of the same directory.
 
-    Special ids are found by the tokens' text, since checkpoints number them differently.
+    Special ids are found by the tokens' text: checkpoints number them differently.
     """
 
     def __init__(self, backend: Any, source: str) -> None:
@@ -36,7 +36,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """The tokenizer of a checkpoint directory. Raises DsocrError."""
+        """Load the tokenizer of a checkpoint directory. Raises DsocrError."""
         import tokenizers  # type: ignore[import-untyped]  # heavy: only who reads text pays for it
 
         file = directory / "tokenizer.json"
@@ -47,51 +47,51 @@ class Tokenizer:
             raise DsocrError(f"{file}: missing; is this a DeepSeek-OCR checkpoint?") from None
         except InvalidFile as error:
             raise DsocrError(f"{file}: {error}") from error
-        except Exception as error:  # the library raises Exception itself for every damage
+        except Exception as error:  # the library raises plain Exception for every damage
             raise DsocrError(f"{file}: not a tokenizer ({one_line(error, 200)})") from error
         return cls(backend, str(file))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, specials recognised by their text and none added."""
+        """Ids of a text. Special tokens are recognised by their text; none are added."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids, specials included; bytes that are no UTF-8 become U+FFFD."""
+        """Text of ids, special tokens included. Bytes that are not UTF-8 become U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     @property
     def special_texts(self) -> tuple[str, ...]:
-        """Tokens that `skip_special_tokens` leaves out of a text."""
+        """Texts of the tokens that `skip_special_tokens` leaves out."""
         added = self._backend.get_added_tokens_decoder().values()
         return tuple(str(token.content) for token in added if token.special)
 
 
 class StreamDecoder:
-    """Text deltas of a growing list of tokens, whose sum is the decoded whole, at linear cost.
+    """Text of a growing list of tokens in pieces, whose sum is the decoded whole, at linear cost.
 
-    A token may end inside a character. Its unfinished bytes decode to one U+FFFD at the end, which waits
-    until a later token completes it; everything before it is final.
+    A token may end inside a character. Its bytes then decode to one U+FFFD at the end, which is held back
+    until a later token completes it. All text before it is final.
     """
 
     _WINDOW = 16
-    """Most tokens that are decoded again; a character is at most four."""
+    """Most tokens that are decoded again. A character has at most four."""
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._pending: list[int] = []
         self._emitted = 0
-        """Characters of the pending tokens' text that have been returned."""
+        """Characters of the pending tokens' text that were returned already."""
 
     def push(self, token: int) -> str:
-        """The text that is certain now and was not before."""
+        """Add a token. Returns the text that has become final."""
         self._pending.append(token)
         text = self._decode(self._pending)
         if not text.endswith(REPLACEMENT):
             return self._all_of(text)
         delta = text[self._emitted : -1]
         self._emitted = max(self._emitted, len(text) - 1)
-        # Beyond the window tokens before the last boundary between two characters go; a split inside a
-        # character shows as one more U+FFFD in the texts of the halves.
+        # Beyond the window, tokens before the last character boundary are dropped. A split inside a
+        # character would show as one more U+FFFD in the halves.
         for count in range(1, len(self._pending)) if len(self._pending) > self._WINDOW else ():
             head = self._decode(self._pending[:-count])
             if head + self._decode(self._pending[-count:]) == text:
@@ -101,7 +101,7 @@ class StreamDecoder:
         return delta
 
     def flush(self) -> str:
-        """The rest, once no token follows."""
+        """The rest of the text after the last token."""
         return self._all_of(self._decode(self._pending))
 
     def _all_of(self, text: str) -> str:
