@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
-from tests.support.browser_driver import ROOT, Server, serve, serve_app
-from tests.support.browsers import CHROMIUM_ARGUMENTS, find_chromium
+from tests.support.browser_driver import ROOT, Server, chromium_of, serve, serve_app
 from tests.support.paths import APPS
 
 HERE = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "about:")
@@ -21,14 +20,13 @@ expect.set_options(timeout=WAIT_MS)  # it has 5 s of its own, whatever the conte
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
-        reason = "no Chromium on this machine (Debian: apt install chromium-headless-shell)"
-        if os.environ.get("DSOCR_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and DSOCR_REQUIRE_BROWSER=1 makes it compulsory")
-        pytest.skip(reason)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGUMENTS))
+        chromium = chromium_of(playwright)
+        if chromium is None:
+            reason = "no Chromium on this machine (Debian: apt install chromium-headless-shell)"
+            if os.environ.get("DSOCR_REQUIRE_BROWSER") == "1":
+                pytest.fail(f"{reason}, and DSOCR_REQUIRE_BROWSER=1 makes it compulsory")
+            pytest.skip(reason)
         yield chromium
         chromium.close()
 

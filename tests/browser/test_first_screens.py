@@ -9,8 +9,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from dsocr_core.runs.history import History
-from tests.support.browser_driver import Server, serve_app
-from tests.support.browsers import QUIET_MS, SETTLED, WATCH
+from tests.support.browser_driver import WATCH, Server, serve_app, settled
 from tests.support.review_sides import both, changed, markup, write
 
 pytestmark = pytest.mark.browser
@@ -111,7 +110,7 @@ def test_nothing_moves_or_fails_while_a_page_comes_in(
         page.on("response", lambda answer: failed.append(answer.url) if answer.status >= 400 else None)
         page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)
         page.goto(f"{app.url}/{name.format(width)}")
-        page.wait_for_function(SETTLED, arg=QUIET_MS, timeout=60_000)
+        settled(page)
         assert page.locator(".viewer[data-image]").count() == (not name or "page=" in name)
         assert page.evaluate("window.moved") < MOST_MOVED
         assert not failed

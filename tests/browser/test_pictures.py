@@ -12,8 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
-from tests.support.browser_driver import Server, inked, serve_app
-from tests.support.browsers import QUIET_MS, SETTLED, WATCH
+from tests.support.browser_driver import WATCH, Server, inked, serve_app, settled
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WIDTHS = (390, 1440)
@@ -76,11 +75,11 @@ def test_a_view_of_the_examples(
             page.set_viewport_size({"width": width, "height": 1700})
             # By its link: a chart that is there already takes on another scheme when it likes.
             page.goto(app.url + address.format(**examples))
-            page.wait_for_function(SETTLED, arg=QUIET_MS)
+            settled(page)
             expect(page.locator(MAIN)).to_contain_text(words)
             assert page.locator(".stException").count() == 0
             for chart in page.locator(CHART).all():
-                inked(chart, 0.01)
+                inked(chart)
             accessible(page)
             page.screenshot(path=screenshots / f"view-{name}-{width}-{scheme}.png")
             overflow = page.locator(MAIN).evaluate("root => root.scrollWidth - root.clientWidth")

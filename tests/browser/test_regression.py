@@ -63,7 +63,7 @@ def table_of(page: Page, view: str) -> Locator:
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     table = page.get_by_role("tabpanel", name=view).get_by_test_id("stDataFrame").first
     table.locator("canvas").first.wait_for()
-    inked(table, 0.01)  # its rows are drawn, so that a click finds one
+    inked(table)  # its rows are drawn, so that a click finds one
     return table
 
 

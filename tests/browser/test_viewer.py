@@ -90,7 +90,7 @@ def test_boxes_texts_and_the_table_are_linked_and_hostile_text_is_text(viewer: V
     expect(row).to_contain_text("relabelled")
     assert "<script>" in "".join(row.locator('[data-side="b"] .letter').all_inner_texts())
     assert viewer.page.locator("body[data-owned]").count() == 0
-    inked(row.locator(".crop"), 0.01)  # the block as the page has it, beside both readings
+    inked(row.locator(".crop"))  # the block as the page has it, beside both readings
     viewer.page.wait_for_url("**box=3*")
     viewer.root.locator('.row[data-box="5"]').click()
     viewer.wait(selected="5")

@@ -1,14 +1,14 @@
-"""The app on a server of its own, and what tests do in its viewer."""
+"""The app on a server of its own, when a page has come to rest, and what tests do in its viewer."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -18,62 +18,91 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Error, Locator, Page
+from playwright.sync_api import Browser, Error, Locator, Page, Playwright
 
 from tests.support.paths import ROOT
 
-START_S = 180
-INK_S = 30
+START_S, INK_S = 180, 30
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first has no windows and toolbars: the same pages for a sixth less of CPU time."""
+WATCH = """
+window.dsocrFirst = null;
+window.dsocrChanged = null;
+// Elements in a canvas are not on the screen: with them a table tells screen readers its cells, 0.2 s later.
+const shown = change => !(change.type === 'childList' && change.target.tagName === 'CANVAS')
+    && !change.target.parentElement?.closest('canvas');
+new MutationObserver(changes => {
+    const main = document.querySelector('[data-testid="stMain"]');
+    if (!main || !changes.some(shown)) return;
+    window.dsocrChanged = performance.now();
+    const shows = element => !element.querySelector('style')
+        && (element.textContent.trim() || element.querySelector('canvas, svg, img'));
+    if (window.dsocrFirst === null
+            && [...main.querySelectorAll('[data-testid="stElementContainer"]')].some(shows))
+        window.dsocrFirst = window.dsocrChanged;
+}).observe(document, { childList: true, subtree: true, attributes: true, characterData: true });
+"""
+"""To be run in a page before its own scripts: notes its first content and its last change."""
+_SETTLED = """
+    window.dsocrFirst !== null
+    && document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]') !== null
+    && document.querySelector('[data-testid="stSkeleton"]') === null
+    && performance.now() - Math.max(window.dsocrChanged, window.dsocrAsked ?? 0) > 500
+"""
+
+
+def chromium_of(playwright: Playwright) -> Browser | None:
+    """Start this machine's Chromium, if it has one."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    return path and playwright.chromium.launch(executable_path=path, args=arguments)
+
+
+def settled(page: Page) -> None:
+    """Wait until a page with WATCH has not changed for half a second after its script has ended."""
+    page.wait_for_function(_SETTLED, timeout=60_000)
 
 
 @dataclass(frozen=True)
 class Server:
     url: str
-    pid: int
-    started_s: float
-    """From the start of the process to its first healthy answer."""
     log: Path
 
 
 @contextmanager
 def serve(
-    script: Path,
-    log: Path,
-    *arguments: str,
-    config: Path | None = None,
-    options: Sequence[str] = (),
+    script: Path, log: Path, *arguments: str, config: Path | None = None, options: Sequence[str] = ()
 ) -> Iterator[Server]:
     """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
 
     Its runs lie beside its log: what tests run is nobody's past. `options` are Streamlit's.
     """
     environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
-    if config is not None:
-        environment["DSOCR_CONFIG"] = str(config)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    environment |= {} if config is None else {"DSOCR_CONFIG": str(config)}
+    with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port)]
-    began = time.monotonic()
+    url, began = f"http://127.0.0.1:{port}", time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server.address", "127.0.0.1", *options, "--", *arguments],
             cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
     try:
         while not _healthy(url):
             if process.poll() is not None or time.monotonic() - began > START_S:
                 pytest.fail(f"streamlit did not start:\n{log.read_text('utf-8', 'replace')[-2000:]}")
             time.sleep(0.05)
-        yield Server(url, process.pid, time.monotonic() - began, log)
+        yield Server(url, log)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait(60)
+
+
+def _healthy(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(f"{url}/_stcore/health", timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def serve_app(
@@ -83,14 +112,6 @@ def serve_app(
     config = folder / "settings.yaml"
     config.write_text(f"history: {folder / 'history'}\n{settings}", "utf-8")
     return serve(ROOT / "app.py", folder / "log", config=config, options=options)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/_stcore/health", timeout=2) as answer:
-            return answer.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 class Viewer:
@@ -123,55 +144,39 @@ class Viewer:
         at = self.locate(side, index)
         self.page.mouse.click(at["x"], at["y"])
 
-    def zoom(self, side: str, index: int, wheel: int = -400) -> float:
+    def zoom(self, side: str, index: int) -> float:
         """Zoom with the wheel at a box; returns the new scale."""
-        before = self.state()["scale"]
-        at = self.locate(side, index)
+        before, at = self.state()["scale"], self.locate(side, index)
         self.page.mouse.move(at["x"], at["y"])
-        self.page.mouse.wheel(0, wheel)
+        self.page.mouse.wheel(0, -400)
         self.page.locator(f'.viewer:not([data-scale="{before}"])').wait_for()
         return float(self.state()["scale"])
-
-    def text(self, side: str) -> str:
-        """What stands in the row of the selected box on one side."""
-        return self.root.locator(f'.row.selected [data-side="{side}"]').inner_text()
 
     def drawn(self, side: str) -> int:
         """Pixels of a pane's canvas that are not empty, once there are some."""
         return self.root.locator(f'.pane[data-side="{side}"] canvas').evaluate(
             """async canvas => {
-                let count = 0;
-                for (let frame = 0; frame < 600 && count === 0; frame += 1) {
-                    if (frame > 0) await new Promise(requestAnimationFrame);
-                    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-                    for (let at = 3; at < data.length; at += 4) if (data[at] > 0) count += 1;
+                const pen = canvas.getContext("2d");
+                for (let frame = 0; ; frame += 1) {
+                    const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+                    const count = data.filter((value, at) => at % 4 === 3 && value > 0).length;
+                    if (count || frame > 600) return count;
+                    await new Promise(requestAnimationFrame);
                 }
-                return count;
             }"""
         )
 
 
-def inked(part: Locator, least: float) -> None:
-    """Wait until that share of an element's pixels, as on the screen, is not of its commonest colour.
-
-    Every third pixel each way is looked at, which passes over no word or line.
-    """
-    ends = time.monotonic() + INK_S
-    share = 0.0
-    while share <= least:
+def inked(part: Locator) -> None:
+    """Wait until a hundredth of an element's pixels, as on the screen, is not of its commonest colour."""
+    ends, share = time.monotonic() + INK_S, 0.0
+    while share <= 0.01:
         assert time.monotonic() < ends, f"{share:.4f} of it is drawn"
         with suppress(Error):  # it was drawn anew meanwhile
             part.scroll_into_view_if_needed()
-            share = _ink(part)
-
-
-def _ink(part: Locator) -> float:
-    whole = Image.open(BytesIO(part.screenshot())).convert("RGB")
-    picture = whole.resize((whole.width // 3, whole.height // 3), Image.Resampling.NEAREST)
-    pixels = picture.width * picture.height
-    colours = picture.getcolors(maxcolors=pixels)
-    assert colours is not None
-    return 1 - max(count for count, _ in colours) / pixels
+            picture = Image.open(BytesIO(part.screenshot())).convert("RGB")
+            pixels = picture.width * picture.height
+            share = 1 - max(count for count, _ in picture.getcolors(pixels) or ()) / pixels
 
 
 def marked(viewer: Viewer, side: str, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> range:
@@ -184,9 +189,8 @@ def marked(viewer: Viewer, side: str, box: tuple[int, int, int, int], colour: tu
     left, top, right, bottom = (at["xy"[axis % 2]] + value * scale for axis, value in enumerate(box))
     clip = {"x": left, "y": top, "width": right - left, "height": bottom - top + 3}
     picture = Image.open(BytesIO(viewer.page.screenshot(clip=clip))).convert("RGB")
-    found = [
-        x for x in range(picture.width) for y in range(picture.height) if picture.getpixel((x, y)) == colour
-    ]
+    columns = range(picture.width)
+    found = [x for x in columns for y in range(picture.height) if picture.getpixel((x, y)) == colour]
     assert found, "no mark"
     return range(round(box[0] + min(found) / scale), round(box[0] + (max(found) + 1) / scale))
 
