@@ -5,8 +5,7 @@ Which commit is the baseline follows from when runs were made and how many there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,40 +46,6 @@ class Changes:
     sql: list[str]
 
 
-@dataclass
-class Workload:
-    """Runs of one setting and backend that read the same pages, by commit, newest first in each."""
-
-    backend: str
-    pages: frozenset[str]
-    commits: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Place in the question's answer, and run."""
-
-    def takes(self, pages: frozenset[str]) -> bool:
-        """Tell whether these pages are the same work: at least half of those of either are in both."""
-        return 2 * len(self.pages & pages) >= len(self.pages | pages)
-
-    @property
-    def ordered(self) -> list[tuple[str, list[str]]]:
-        """Commits and their runs, the newest first.
-
-        A commit is as new as its first run: a gate measures both in turn, and may end with the older one.
-        """
-        of_commits = sorted(self.commits.items(), key=lambda commit: commit[1][-1][0])
-        return [(commit, [run for _, run in of]) for commit, of in of_commits]
-
-    @property
-    def pair(self) -> tuple[Pair, str] | None:
-        """The newest commit as B, and both commits; A is the one before it, or the last with enough runs."""
-        (commit_b, runs), *earlier = self.ordered
-        if not earlier:
-            return None
-        enough = [of for of in earlier if min(len(of[1]), len(runs)) >= FEWEST_RUNS]
-        commit_a, before = (enough or earlier)[0]
-        sides = (before[0], self.backend), (runs[0], self.backend)
-        return Pair(*sides, before[:MOST_RUNS], runs[:MOST_RUNS]), f"{commit_a} → {commit_b}"
-
-
 def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Changes:
     """Compare the newest commit of each workload, setting and backend with its baseline, a row a stage.
 
@@ -88,46 +53,70 @@ def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Ch
     first, as a share of the page: of a confirmed slowdown the interval's lower end. Raises HistoryError.
     """
     settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
-    works = _workloads(settings)[:_MOST_PAIRS]
-    of_works = pd.DataFrame(
-        [
-            (number, place, commit, work.backend, run)
-            for number, work in enumerate(works)
-            for place, (commit, of) in enumerate(reversed(work.ordered))
-            for run in of
-        ],
-        columns=["workload", "place", "commit", "backend", "run_id"],
-    )
-    run_ids = of_works["run_id"].unique().tolist()
+    works = _workloads(settings)
+    run_ids = works["run_id"].unique().tolist()
     pace, pace_sql = history.query("pace", run_ids=run_ids)
     facts = runs.set_index("run_id").loc[run_ids].to_dict("index")
-    newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
-    settings_of = [setting(run, work.backend) for run, work in zip(newest, works, strict=True)]
-    short = setting_names(settings_of)
-    names = distinct({number: short[each] for number, each in enumerate(settings_of)})
-    series = _series(of_works.merge(pace, on=["run_id", "backend"]).dropna(subset="pages_per_s"))
+    newest = works.drop_duplicates("workload").set_index("workload")[["run_id", "backend"]]
+    of_runs: dict[Any, Any] = {work: facts[run] for work, run in newest["run_id"].items()}
+    settings_of = {work: setting(run, newest.loc[work, "backend"]) for work, run in of_runs.items()}
+    short = setting_names(settings_of.values())
+    names = distinct({work: short[each] for work, each in settings_of.items()})
+    series = _series(works.merge(pace, on=["run_id", "backend"]).dropna(subset="pages_per_s"))
     since = [facts[of[-1]]["created"] for of in series["run_ids"]]
     series = series.assign(name=series["workload"].map(names), since=since)
     rows = _rows(history, works, contended)
     if len(rows):
-        cards = {number: card_name(run) for number, run in enumerate(newest)}
+        cards = {work: card_name(run) for work, run in of_runs.items()}
         rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
-        rows = rows.assign(trend=_trends(history, of_works, rows, pace))
+        rows = rows.assign(trend=_trends(history, works, rows, pace))
     marks = series[series["step"]].rename(columns={"pages_per_s": "after"})
     return Changes(rows[COLUMNS], series[SERIES], marks[_MARKS], [sql, pace_sql])
 
 
-def _workloads(settings: pd.DataFrame) -> list[Workload]:
-    """Sort the query `settings`, newest first, into workloads."""
-    of_setting: dict[tuple[int, str], list[Workload]] = {}
+def _workloads(settings: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the query `settings`, newest first, by workload and `place` of its commit, the oldest 0.
+
+    A workload is of one setting and backend and of the same pages: at least half of either's are in both. A
+    commit is as new as its first run: a gate measures both in turn, and may end with the older one.
+    """
+    works: list[tuple[tuple[Any, str], frozenset[str]]] = []
+    numbers = []
     for row in settings.itertuples():
-        of, pages = of_setting.setdefault((row.setting, row.backend), []), frozenset(row.pages)
-        work = next((work for work in of if work.takes(pages)), None)
-        if work is None:
-            of.append(work := Workload(row.backend, pages))
-        commit = row.git_commit[:7] + "+" * (has_value(row.git_dirty) and bool(row.git_dirty))
-        work.commits.setdefault(commit, []).append((row.Index, row.run_id))
-    return [work for of in of_setting.values() for work in of]
+        of, pages = (row.setting, row.backend), frozenset(row.pages)
+        same = (
+            n
+            for n, (other, read) in enumerate(works)
+            if other == of and 2 * len(read & pages) >= len(read | pages)
+        )
+        if (number := next(same, None)) is None:
+            number = len(works)
+            works.append((of, pages))
+        numbers.append(number)
+    dirty = settings["git_dirty"].astype("boolean").fillna(False)
+    commits = settings["git_commit"].str[:7] + np.where(dirty, "+", "")
+    found = settings[["backend", "run_id"]].assign(workload=numbers, commit=commits, age=range(len(settings)))
+    found = found[found["workload"] < _MOST_PAIRS]
+    age = found.groupby(["workload", "commit"])["age"].transform("max")
+    place = age.groupby(found["workload"]).rank("dense", ascending=False).astype(int)
+    return found.assign(place=place - 1).sort_values(["workload", "place", "age"], ignore_index=True)
+
+
+_COMMIT = ["workload", "place", "commit", "backend"]
+
+
+def _pairs(works: pd.DataFrame) -> dict[Any, tuple[Pair, str]]:
+    """By workload the newest commit as B with the one before, or the last with enough runs; their names."""
+    pairs = {}
+    commits = works.groupby(_COMMIT, as_index=False)["run_id"].agg(list)
+    for work, of in commits.groupby("workload"):
+        *earlier, (commit_b, runs_b) = zip(of["commit"], of["run_id"], strict=True)
+        enough = [each for each in earlier if min(len(each[1]), len(runs_b)) >= FEWEST_RUNS]
+        for commit_a, runs_a in (enough or earlier)[-1:]:
+            sides = [(runs[0], of["backend"].iloc[0]) for runs in (runs_a, runs_b)]
+            pair = Pair(*sides, runs_a[:MOST_RUNS], runs_b[:MOST_RUNS])
+            pairs[work] = pair, f"{commit_a} → {commit_b}"
+    return pairs
 
 
 # --- rates over commits ---------------------------------------------------------------------------
@@ -137,30 +126,29 @@ _MARKS = ["workload", "position", "before", "after", "words"]
 
 def _series(rated: pd.DataFrame) -> pd.DataFrame:
     """Pages a second of each workload's commits, medians over their runs, and where they stepped."""
-    keys = ["workload", "place", "commit", "backend"]
-    series = rated.groupby(keys, as_index=False).agg(
+    series = rated.groupby(_COMMIT, as_index=False).agg(
         run_ids=("run_id", list), pages_per_s=("pages_per_s", "median")
     )
+    series["runs"] = series["run_ids"].map(len)
     of_work = series.groupby("workload")
-    before, now = of_work["pages_per_s"].shift(), series["pages_per_s"]
-    runs = series["run_ids"].map(len)
+    before = of_work["pages_per_s"].shift()
+    now, runs_before = series["pages_per_s"], of_work["runs"].shift().fillna(0).astype(int)
     words = [
-        f"{plural(int(a), 'run')} before and {b} after" if has_value(a) else ""
-        for a, b in zip(runs.groupby(series["workload"]).shift(), runs, strict=True)
+        f"{plural(a, 'run')} before and {b} after" for a, b in zip(runs_before, series["runs"], strict=True)
     ]
     step = np.maximum(before, now) >= STEP * np.minimum(before, now)
     return series.assign(position=of_work.cumcount(), before=before, words=words, step=step)
 
 
 def _trends(
-    history: History, of_works: pd.DataFrame, rows: pd.DataFrame, pace: pd.DataFrame
+    history: History, works: pd.DataFrame, rows: pd.DataFrame, pace: pd.DataFrame
 ) -> list[list[float]]:
     """Medians of each row's stage over its workload's commits, the oldest first."""
-    of_works = of_works[of_works["workload"].isin(rows["workload"])]
-    summary, _ = history.query("stage_summary", run_ids=of_works["run_id"].tolist())
+    works = works[works["workload"].isin(rows["workload"])]
+    summary, _ = history.query("stage_summary", run_ids=works["run_id"].tolist())
     whole = pace.assign(stage=WHOLE, median=pace["page_ms"])
     both = pd.concat([summary[["run_id", "backend", "stage", "median"]], whole], join="inner")
-    medians = of_works.merge(both, on=["run_id", "backend"]).dropna(subset="median")
+    medians = works.merge(both, on=["run_id", "backend"]).dropna(subset="median")
     of_commits = medians.groupby(["workload", "stage", "place"])["median"].median()
     lists = of_commits.groupby(level=[0, 1]).agg(list).to_dict()
     return [lists.get(key, []) for key in zip(rows["workload"], rows["stage"], strict=True)]
@@ -169,13 +157,13 @@ def _trends(
 # --- rows of stages -------------------------------------------------------------------------------
 
 
-def _rows(history: History, works: Sequence[Workload], contended: bool) -> pd.DataFrame:
+def _rows(history: History, works: pd.DataFrame, contended: bool) -> pd.DataFrame:
     """Stages of all pairs with what B lost, in the order of their kinds."""
-    found = [(number, *pair) for number, work in enumerate(works) if (pair := work.pair)]
-    compared = compare_pairs(history, [pair for _, pair, _ in found], contended) if found else []
+    pairs = _pairs(works)
+    compared = compare_pairs(history, [pair for pair, _ in pairs.values()], contended) if pairs else []
     parts = [
-        each.assign(workload=number, backend=pair.b[1], a=pair.a[0], b=pair.b[0], commits=commits)
-        for (number, pair, commits), each in zip(found, compared, strict=True)
+        each.assign(workload=work, backend=pair.b[1], a=pair.a[0], b=pair.b[0], commits=commits)
+        for (work, (pair, commits)), each in zip(pairs.items(), compared, strict=True)
     ]
     if not any(map(len, parts)):
         return pd.DataFrame(columns=COLUMNS, dtype=object)
@@ -189,11 +177,9 @@ def _rows(history: History, works: Sequence[Workload], contended: bool) -> pd.Da
     rows = rows.assign(stage=rows["stage"].replace(TOTAL, WHOLE), times=times, lost_ms=lost, kind=kind)
     sure = rows["median_a"] * (rows["low"].where(rows["verdict"] == "slower", times) - 1)
     rows = rows.assign(
-        lost_share=lost / page_ms,
-        evidence=_evidence(rows),
-        order=kind.map({name: place for place, name in enumerate(KINDS)}),
+        lost_share=lost / page_ms, evidence=_evidence(rows), order=kind.map(KINDS.index),
         by=lost.where(kind == "faster", -sure / page_ms),
-    )
+    )  # fmt: skip
     return rows.sort_values(["order", "by"], kind="stable", ignore_index=True)
 
 
@@ -223,8 +209,7 @@ def sentence(rows: pd.DataFrame, commits: str, card: str) -> str:
     """Say what changed between two commits on a card: what is confirmed, and how many rows to look at."""
     slower, look, faster = (rows[rows["kind"] == kind] for kind in KINDS[:3])
     words = "no confirmed slowdown"
-    if len(slower):
-        first = slower.iloc[0]
+    for first in slower.head(1).to_dict("records"):
         words = (
             f"{first['name']} is confirmed {significant(first['ratio'])}x slower in {first['stage']}, "
             f"{duration(first['median_a'])} → {duration(first['median_b'])}"

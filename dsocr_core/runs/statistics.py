@@ -62,33 +62,26 @@ def ratio_of_runs(
 
     A run's place is the median of its pages' log times, each from the page's mean over all runs; the interval
     is Student's on the runs' places, with the pages' own scatter added, and misses the truth with probability
-    `error`. `paired`: row for row both sides are of one run, or of two that followed each other. Raises
-    ValueError where the pages are not the same, or a time is not positive and finite.
+    `error`. `paired`: row for row both sides are of one run, or of two that followed each other.
     """
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or not (a.size and b.size):
-        raise ValueError(f"runs of the same pages are needed, got {a.shape} and {b.shape}")
-    if not (np.isfinite(a).all() and np.isfinite(b).all() and min(a.min(), b.min()) > 0):
-        raise ValueError("times must be positive and finite")
     pages, runs = a.shape[1], (len(a), len(b))
-    log_a, log_b = np.log(a), np.log(b)
-    page = np.concatenate([log_a, log_b]).mean(axis=0)
-    places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))
     medians = [float(np.median(np.median(side, axis=1))) for side in (a, b)]
-    middle = float(places_b.mean() - places_a.mean())
-    nothing = Ratio(
-        min(runs), *runs, pages, medians[0], medians[1], math.nan, math.nan, math.nan, "inconclusive"
-    )
+    nothing = Ratio(min(runs), *runs, pages, *medians, math.nan, math.nan, math.nan, "inconclusive")
     if pages < FEWEST_PAGES:
         return replace(nothing, why=f"{plural(pages, 'page')}: too few")
     if min(runs) < FEWEST_RUNS:
         which = "a side" if max(runs) < FEWEST_RUNS else "of A" if runs[0] < runs[1] else "of B"
         return replace(nothing, why=f"one run {which}: spread not known, record more")
+    log_a, log_b = np.log(a), np.log(b)
+    page = np.concatenate([log_a, log_b]).mean(axis=0)
+    places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))
+    middle = float(places_b.mean() - places_a.mean())
     if paired:
         degrees = runs[0] - 1
         of_runs = float(np.var(places_b - places_a, ddof=1)) / runs[0]
     else:
         degrees = sum(runs) - 2
-        within = sum(float(((side - side.mean()) ** 2).sum()) for side in (places_a, places_b))
+        within = float(runs[0] * np.var(places_a) + runs[1] * np.var(places_b))
         of_runs = within / degrees * (1 / runs[0] + 1 / runs[1])
     of_pages = float(np.var(log_b.mean(axis=0) - log_a.mean(axis=0), ddof=1)) / pages
     half = student(error, degrees) * math.sqrt(of_runs + of_pages)
