@@ -30,6 +30,7 @@ from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.shapes import OWN_MODEL
+from dsocr_core.runs.storage import Storage
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -145,11 +146,6 @@ def _without_former_limits(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"tolerance": rest}
 
 
-def another_version(version: object) -> str:
-    """Say why a run of another version is not read."""
-    return f"{OTHER_VERSION} (schema {str(version)[:40]}): record it anew"
-
-
 def check_version(document: Mapping[str, Any]) -> None:
     """Raises RecordError for a document of another version, or of none."""
     version = document.get("schema_version")
@@ -158,7 +154,7 @@ def check_version(document: Mapping[str, Any]) -> None:
     if version > SCHEMA_VERSION:
         raise RecordError(f"{OTHER_VERSION}, a later one (schema {version}): update the program")
     if version < SCHEMA_VERSION:
-        raise RecordError(another_version(version))
+        raise RecordError(f"{OTHER_VERSION} (schema {version}): record it anew")
 
 
 def time_of(created: str) -> datetime:
@@ -205,7 +201,7 @@ def record_run(
     settings: Settings, results: Iterable[OcrResult], command: str | None, notes: str | None = None
 ) -> RunRecord:
     """Record a run just made. Values on which its results disagree are None."""
-    about, now = _about_results([*results]), datetime.now(UTC)
+    about, now = _about_results([*results], settings.side_names), datetime.now(UTC)
     commit, dirty = _git_state()
     config = None
     if {*about["backends"]} & {*OWN_MODEL}:
@@ -239,9 +235,10 @@ def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _about_results(results: Sequence[OcrResult]) -> dict[str, Any]:
+def _about_results(results: Sequence[OcrResult], order: Sequence[str]) -> dict[str, Any]:
     """Derive the fields of a record from its results; None where they disagree."""
-    backends, environment = tuple(dict.fromkeys(result.backend for result in results)), {}
+    found = dict.fromkeys(result.backend for result in results)
+    backends, environment = tuple(sorted(found, key=[*order, *found].index)), {}
     for backend in backends:
         read = [result.environment for result in results if result.backend == backend]
         names = dict.fromkeys(chain.from_iterable(read))
@@ -336,18 +333,17 @@ class Recording:
         left. Raises DsocrError."""
         from dsocr_core.runs.run_directory import RunDirectory  # pyarrow comes with it
 
-        location = history_location(self.settings)
-        if self.save and "://" not in location:
-            require_writable(Path(location))
-        self.record = self._described(())
+        history = history_location(self.settings)
+        if self.save:
+            require_writable(Storage(history).root)
+            if self.out is not None and (self.out / "readings.parquet").exists():
+                raise DsocrError(
+                    f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "
+                    "import the directory when it is whole"
+                )
+        self.record = record_run(self.settings, (), self.command)
         """The run before its first page: nothing measured. Its id does not change later."""
-        self.run = RunDirectory.open(self.out) if self.out else RunDirectory.create(location, self.record)
-        if self.out is not None and self.save and self.run.continues:
-            self.run.close()
-            raise DsocrError(
-                f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "
-                "import the directory when it is whole"
-            )
+        self.run = RunDirectory.open(self.out) if self.out else RunDirectory.create(history, self.record)
         return self
 
     def __exit__(
@@ -376,19 +372,13 @@ class Recording:
 
     def _finish(self) -> None:
         """Write the run: only now all results are there, what they agree on, and how busy the machine was."""
-        made, first = self._described(self.run.facts()), self.record
+        made, first = record_run(self.settings, self.run.facts(), self.command, self.notes), self.record
         environment = made.environment | {"machine": dict(self.machine.facts())}
-        made = replace(made, id=first.id, created=first.created, notes=self.notes, environment=environment)
+        made = replace(made, id=first.id, created=first.created, environment=environment)
         self.run.finish(made, self.count)
         if self.out is not None and self.save:
             self.run.save_in(history_location(self.settings), first.id)
         self.id = first.id if self.save else None
-
-    def _described(self, results: Iterable[OcrResult]) -> RunRecord:
-        made = record_run(self.settings, results, self.command)
-        order = {name: place for place, name in enumerate(self.settings.side_names)}
-        backends = tuple(sorted(made.backends, key=lambda backend: order.get(backend, len(order))))
-        return replace(made, backends=backends)
 
 
 def save_comparison(

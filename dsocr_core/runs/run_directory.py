@@ -37,13 +37,14 @@ from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
-from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, stored, with_columns
+from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage import Storage, StorageError, sync_directory, sync_tree, writing, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"
 _ROWS_AT_ONCE = 64
+_DONE_COLUMNS = ("page", "backend", "source", "path", "key", "error")
 _FACTS = ("backend", "path", "source", "page", "preset", "request", "inputs", "grid_columns", "grid_rows",
           "environment", "exact", "error")  # fmt: skip
 """Columns of what a record says of all pages."""
@@ -75,7 +76,6 @@ class RunDirectory:
         self._tables: dict[str, list[pa.Table]] = {}
         self._part_of: dict[tuple[str, str | None], int] = {}
         self._paths: dict[str, str | None] = {}
-        self._done: dict[tuple[str, str | None], Done] = {}
         self._last = 0
         self._turn = threading.Lock()
         self._exit = ExitStack()
@@ -124,11 +124,6 @@ class RunDirectory:
     # --- pages ----------------------------------------------------------------------------------
 
     @property
-    def continues(self) -> bool:
-        """True where it held a run before this writer and those that were stopped."""
-        return (self.directory / "readings.parquet").exists()
-
-    @property
     def has_parts(self) -> bool:
         return any(self._part_of.values())
 
@@ -138,8 +133,13 @@ class RunDirectory:
             self._parts.mkdir(parents=True, exist_ok=True)
 
     def done(self) -> list[Done]:
-        """Every page that had been read when this was opened."""
-        return [*self._done.values()]
+        """Every page that was read, and can be found by a key."""
+        rows = (row for table in self._chosen(_DONE_COLUMNS) for row in table.to_pylist())
+        return [
+            (row["backend"], row["source"], row["key"], Path(text_name(row["path"])))
+            for row in rows
+            if row["error"] is None and row["key"] is not None and row["path"] is not None
+        ]
 
     def add(self, page: PageResults) -> None:
         """Record the results of a page. It is on the disk when this returns.
@@ -155,7 +155,6 @@ class RunDirectory:
         rows = checked_table("readings", "", page.table(name, absolute=self._storage is None))
         rows_to_table("timings", "", timing_rows(rows))
         parity = page.parity and {**page.parity, "page": name}
-        rows_to_table("parity", "", [parity] if parity else [])
         rows = rows.replace_schema_metadata({_PARITY: json.dumps(parity)})
         file = self._parts / f"{number:09d}.arrow"
         with writing(file):
@@ -171,11 +170,7 @@ class RunDirectory:
             self._part_of |= dict.fromkeys(backends, number)
 
     def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
-        """Add rows of a table of `schema.TABLES`, written by `finish`; `run_id` may be left out.
-
-        Raises SchemaError.
-        """
-        table = stored(table)
+        """Add rows of a table, written by `finish`; `run_id` may be left out. Raises SchemaError."""
         made = (checked_table if isinstance(rows, pa.Table) else rows_to_table)(table, "", rows)
         if len(made):
             self._tables.setdefault(table, []).append(made)
@@ -262,11 +257,8 @@ class RunDirectory:
     def results(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[Row, OcrResult | None]]:
         """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
         blank = dict.fromkeys(SCHEMA.names)
-        for number, table in self._readings(columns):
-            if number:
-                return
-            for row in table.to_pylist():
-                yield blank | row, result_of(blank | row)
+        for row in (row for part, table in self._readings(columns) if not part for row in table.to_pylist()):
+            yield blank | row, result_of(blank | row)
 
     def facts(self) -> Iterator[OcrResult]:
         """Every result without its text and tokens."""
@@ -307,17 +299,12 @@ class RunDirectory:
     def _take_up(self) -> None:
         """Know the pages of the run and of its parts."""
         try:
-            for number, table in self._readings(("page", "backend", "source", "path", "key", "error")):
-                self._last = max(self._last, number)
+            for number, table in self._readings(("page", "backend", "path")):
+                self._last = number
                 for row in table.to_pylist():
-                    key = (row["page"], row["backend"])
-                    image = None if row["path"] is None else Path(text_name(row["path"]))
-                    self._part_of[key] = number
-                    self._done.pop(key, None)
-                    if row["error"] is None and row["key"] is not None and image is not None:
-                        self._done[key] = row["backend"], row["source"], row["key"], image
-                    if self._paths.get(row["page"]) is None:
-                        self._paths[row["page"]] = str(image.resolve()) if image else None
+                    self._part_of[row["page"], row["backend"]] = number
+                    path = None if row["path"] is None else str(Path(text_name(row["path"])).resolve())
+                    self._paths[row["page"]] = self._paths.get(row["page"]) or path
         except (pa.ArrowException, OSError, ValueError) as error:
             cause = one_line(error, 200)
             raise StorageError(

@@ -47,7 +47,7 @@ def test_a_leftover_is_named_but_not_that_of_a_writer_at_work(tmp_path: Path, ro
     history = tmp_path / "h"
     write_run(history, "whole", [timing("p", "sam", 1.5)])
     with History(history) as opened, opened.writer(record("new")) as run:
-        run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
+        run.add_rows("timings", [timing("p", "sam", 1.0)])
         found = rows("--history", history)
         assert found["history"]["detail"] == f"{history}: runs 1" and "leftover" not in found
     (history / "unfinished" / "killed.1").mkdir()

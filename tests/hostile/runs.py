@@ -101,7 +101,7 @@ def write_runs(root: Path) -> None:
         with RunDirectory.create(root, record) as run:
             row = {"page": "p", "backend": "eager", "text_raw": "text " * 20, "token_ids": list(range(50))}
             run.add_rows("readings", [row])
-            run.add_rows("stage_timings", [times])
+            run.add_rows("timings", [times])
 
 
 # --- archives ---------------------------------------------------------------------------------------

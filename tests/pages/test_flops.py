@@ -72,7 +72,7 @@ def test_the_shown_sql_and_command_give_the_same_figures(
 def test_a_run_that_is_not_there_or_has_no_flops_says_so(seeds: History) -> None:
     record = RunRecord("imported", "2026-01-01T00:00:00+00:00", "sweep")
     with seeds.writer(record) as run:
-        run.add_rows("stage_timings", [{"backend": "vendor", "stage": "sam", "milliseconds": 1.0,
+        run.add_rows("timings", [{"backend": "vendor", "stage": "sam", "milliseconds": 1.0,
                                    "inside_prefill": True, "aggregate": "mean"}])  # fmt: skip
     seeds.refresh()
     test = opened("flops", run="imported")

@@ -100,7 +100,7 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
         for backend in backends:
             run.add_rows("readings", images := _images(random, each, backend))
             run.add_rows("stage_flops", _flops(random, images))
-            run.add_rows("stage_timings", _timings(random, each, backend, number))
+            run.add_rows("timings", _timings(random, each, backend, number))
         if number % 20 == 0:
             run.add_rows("kernels", _kernels(random))
 

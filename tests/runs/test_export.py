@@ -30,7 +30,7 @@ def history(tmp_path: Path) -> Iterator[History]:
         with opened.writer(run) as writer:
             rows = [{"page": f"{n} {text}", "text_raw": text} for n, text in enumerate(HOSTILE)]
             writer.add_rows("readings", [row | {"backend": "eager", "token_ids": [1]} for row in rows])
-            writer.add_rows("stage_timings", [timing(row["page"], "decode", 0.1) for row in rows])
+            writer.add_rows("timings", [timing(row["page"], "decode", 0.1) for row in rows])
             (writer.directory / "viz").mkdir()
             (writer.directory / "viz" / "result.mmd").write_text(HOSTILE[1])
         with opened.writer(record("failed")) as writer:

@@ -158,7 +158,7 @@ def root(tmp_path: Path) -> Path:
     for number, name in enumerate(RUNS):
         with RunDirectory.create(tmp_path, record(name, created=f"2026-01-0{number + 1}")) as run:
             pages = [f"page-{page}" for page in range(4)]
-            run.add_rows("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
+            run.add_rows("timings", [timing(page, "decode", number + 1.0) for page in pages])
             row = {"backend": "eager", "token_ids": [*range(50)], "boxes": [{"number": 0, "text": "a box"}]}
             run.add_rows("readings", [{"page": page, "text_raw": page * 20, **row} for page in pages])
     return tmp_path
@@ -250,7 +250,7 @@ def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
     assert main(["history", "trash", "run-0", *place]) == 0  # as a person asked
     assert main(["history", "trash", "--empty", *place]) == 0
     with History(root) as history, pytest.raises(StorageError), history.writer(record("run-0")) as run:
-        run.add_rows("stage_timings", [timing("p", "decode", 1.0)])
+        run.add_rows("timings", [timing("p", "decode", 1.0)])
     assert json.loads(file.read_text())["schema_version"] == SCHEMA_VERSION + 1
 
 

@@ -97,7 +97,7 @@ def test_tokens_a_second(tmp_path: Path) -> None:
             for page in pages:
                 facts = {"error": "cannot be read"} if page == "!" else {"new_tokens": 30}
                 writer.add_rows("readings", [{"page": page, "backend": "eager", **facts}])
-            writer.add_rows("stage_timings", [timing(page, "decode", spent) for page, spent in times.items()])
+            writer.add_rows("timings", [timing(page, "decode", spent) for page, spent in times.items()])
     with History(tmp_path) as history:
         found = history.query("pace")[0].set_index("run_id").fillna(0)
         counts = history.runs().set_index("run_id").sort_index()
@@ -139,7 +139,7 @@ def test_a_shapes_time_is_the_median_of_its_pages_and_prefill_is_without_vision(
         for page, new, prefill in (("p", 5, 30.0), ("q", 5, 50.0), ("r", 6, 20.0)):
             run.add_rows("readings", [{"page": page, "new_tokens": new, **of}])
             times = [timing(page, "sam", 10.0, inside_prefill=True), timing(page, "prefill", prefill)]
-            run.add_rows("stage_timings", times)
+            run.add_rows("timings", times)
     with History(tmp_path) as history:
         rows = history.sql(
             "SELECT shape, n, milliseconds FROM stage_times WHERE stage = 'prefill' ORDER BY n"
@@ -189,7 +189,7 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
                 known = {"error": "x"} if image == "!" else {"sha256": image * 64 or None}
                 writer.add_rows("readings", [{"page": page, "backend": "eager", **known}])
                 stages = ["decode", "sam"][: 1 + (page != f"less in {run_id}")] if image != "!" else []
-                writer.add_rows("stage_timings", [timing(page, stage, 5.0) for stage in stages])
+                writer.add_rows("timings", [timing(page, stage, 5.0) for stage in stages])
     with History(tmp_path) as history:
         found = history.query("coverage", a="a", b="b", backend_a="eager", backend_b="eager")[0]
     outcomes = found.pivot(index="page", columns="stage", values="outcome")

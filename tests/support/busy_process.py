@@ -40,7 +40,7 @@ def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
             for page in range(pages_of(run_id)):
                 row = {"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}
                 run.add_rows("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
-                run.add_rows("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
+                run.add_rows("timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
                 folder = run.directory / "viz" / str(page)
                 folder.mkdir(parents=True)
                 (folder / "result.mmd").write_text("text " * 1000)

@@ -67,7 +67,7 @@ def write_bench(
             for page in pages
             for name, ms in times.items()
         ]
-        writer.add_rows("stage_timings", rows)
+        writer.add_rows("timings", rows)
     page = sum(ms for name, ms in times.items() if name not in _NESTED)
     rates = {"tokens_per_s": 99_000 / times[Stage.DECODE], "pages_per_s": 1000 / page}
     engine = {

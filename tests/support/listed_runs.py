@@ -61,7 +61,7 @@ def add(history: History, run_id: str, created: str, pages: int, failed: int = 0
                 run.add_rows("readings", [{"page": name, "path": f"scans/{name}", "backend": backend,
                                            "text_raw": "text", "new_tokens": 100 + page,
                                            "sha256": f"{page:064x}"}])  # fmt: skip
-                run.add_rows("stage_timings", [
+                run.add_rows("timings", [
                     timing(name, stage, ms + page, backend=backend)
                     for stage, ms in (("prefill", 100.0), ("decode", 900.0))
                 ])  # fmt: skip

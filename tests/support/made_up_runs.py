@@ -43,6 +43,6 @@ def write_run(root: Path, run_id: str, timings: list[dict[str, Any]], **values: 
     run = record(run_id, **values)
     pages = dict.fromkeys((row["page"], row["backend"]) for row in timings if row["page"] is not None)
     with RunDirectory.create(root, run) as writer:
-        writer.add_rows("stage_timings", timings)
+        writer.add_rows("timings", timings)
         writer.add_rows("readings", [{"page": page, "backend": backend} for page, backend in pages])
     return run

@@ -50,7 +50,7 @@ def write(
     images = images or [{"page": page, "backend": name, "sha256": f"of {page}"} for page, name in pages]
     with RunDirectory.create(root, run) as writer:
         writer.add_rows("readings", images)
-        writer.add_rows("stage_timings", [
+        writer.add_rows("timings", [
             timing(page, stage, spent, backend=backend, inside_prefill=stage in INSIDE_PREFILL)
             for (page, backend, stage), spent in times.items()
         ])  # fmt: skip
