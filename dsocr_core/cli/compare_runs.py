@@ -98,17 +98,17 @@ def compare_runs(
 
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
-    """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
-    if is_output(name):
-        from dsocr_core.base.paths import Temporary
-        from dsocr_core.runs.importers.own_run import take_sharded_run
-
-        folder = Path(stack.enter_context(Temporary("compare")))
-        return str(folder), take_sharded_run(name, folder)
-    if (Path(name) / _RUN_DOCUMENT).is_file():
-        directory = Path(name).resolve()
+    """History and id of a run; one outside of a history is copied into a history of its own."""
+    directory, output = Path(name).resolve(), is_output(name)
+    if not output and not (directory / _RUN_DOCUMENT).is_file():
+        return location, name
+    if not output and directory.parent.name == "runs":
         return str(directory.parent.parent), directory.name
-    return location, name
+    from dsocr_core.base.paths import Temporary
+    from dsocr_core.runs.importers.own_run import take_run
+
+    folder = Path(stack.enter_context(Temporary("compare")))
+    return str(folder), take_run(name, folder, output)
 
 
 def _listed(values: dict[str, Any]) -> Compared:

@@ -236,7 +236,7 @@ def chosen_arguments(of: Any, chosen: Namespace) -> dict[str, Any]:
             values[each.name] = each.item(**chosen_arguments(each.item, chosen))  # type: ignore[operator]
         else:
             value = chosen[each.name.rstrip("_")]
-            made = Path if each.item is Path and value is not None else lambda same: same
+            made = each.item if each.item in (Path, int, float) and value is not None else lambda same: same
             values[each.name] = tuple(map(made, value)) if each.several else made(value)
     return values
 

@@ -1,4 +1,4 @@
-"""The base of our engines: one page through the stages, NVTX-marked and timed. It never calls `infer`."""
+"""Base class of our engines: one page through the stages, marked in NVTX and timed, without `infer`."""
 
 from __future__ import annotations
 
@@ -44,42 +44,42 @@ from dsocr_core.reading.records import (
 
 
 class Drafts(Protocol):
-    """A source of drafts."""
+    """Protocol of a source of drafts."""
 
     name: str
     own_text: bool
-    """True where the draft is what the page itself has said so far."""
+    """True where the draft is the text that the page has had so far."""
 
     def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
-        """The tokens that the page may have; empty without a draft. `encode` makes a text's tokens."""
+        """Tokens that the page's text probably has; empty without a draft. `encode` makes a text's tokens."""
         ...
 
 
 ToPrefill = tuple[PromptIds, Pixels, Sequence]
-"""A page's prompt and views, and the empty sequence that takes them."""
+"""A page's prompt and views, and the empty sequence that its prefill fills."""
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of an engine for a checkpoint, whatever the page."""
+    """Options of an engine, the same for all pages."""
 
     attention: str = "sdpa"
     rotary_dtype: torch.dtype | None = None
-    """Dtype that the rotary inverse frequencies are rounded to; None: the weights' dtype, as published."""
+    """Dtype to which inverse rotary frequencies are rounded. None is the weights' dtype, as published."""
     max_pixels: int = DEFAULT_MAX_PIXELS
     ignore_eos: bool = False
-    """Decode to the token limit."""
+    """True decodes on to the token limit."""
     marks: Marks = Marks.TIMED
     drafts: Drafts | None = None
     precision: Precision = "off"
-    """Bits of the batch's cache; those of the weights are the checkpoint's."""
+    """Precision of the batch's KV cache; the weights keep the checkpoint's."""
     top_two: bool = True
-    """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
+    """True records each step's top-2 logits, if the engine has the logits of single steps."""
 
 
 @dataclass(frozen=True)
 class Prefilled:
-    """A page after its prefill, until the engine's next one. `logits` (V,) float32 follow the prompt."""
+    """A page after its prefill, valid until the engine's next page. Its `logits` are (V,) float32."""
 
     page: PageInputs
     sequence: Sequence
@@ -87,7 +87,7 @@ class Prefilled:
 
 
 class Engine:
-    """One page through the stages, by the modules in the published order. Hold the device's lock."""
+    """Reader of one page at a time, by the modules in the published order. Hold the device's lock."""
 
     name: ClassVar[str]
 
@@ -95,19 +95,19 @@ class Engine:
         options = options or EngineOptions()
         self.checkpoint, self.options = checkpoint, options
         self.marks = options.marks
-        """Marks that stages make in the next recognition."""
+        """Kind of marks that stages make."""
         model = checkpoint.model
         self._device_name = device_name(model.device)
         self.core = attention_core(options.attention, model.device, model.dtype)
         usual = torch.float32 if model.family.exact_rotary else model.dtype
         self.rotary_dtype = options.rotary_dtype or usual
-        # Bytes become normalised bf16 by a table: 256 values, made once.
+        # Table of 256 values that turns bytes into normalised bf16.
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
 
     @contextmanager
     def unmarked(self) -> Iterator[None]:
-        """Stages inside the block record nothing: for a warm-up under a profiler."""
+        """Turn marks off within the block, for a warm-up under a profiler."""
         self.marks = Marks.NONE
         try:
             yield
@@ -116,11 +116,11 @@ class Engine:
 
     @property
     def end_token(self) -> int:
-        """The id at which decoding ends; an id of no token when the end token is ignored."""
+        """Id at which decoding ends; an id that no token has where the end token is ignored."""
         return NO_TOKEN if self.options.ignore_eos else self.checkpoint.tokenizer.eos_token_id
 
     def ngram_policy(self, request: OcrRequest) -> NgramPolicy:
-        """The request's n-gram rule in this checkpoint's ids. Raises DsocrError for what is no one token."""
+        """The request's n-gram rule in ids. Raises DsocrError where a whitelisted text is not one token."""
         encode, exempt = self.checkpoint.tokenizer.encode, []
         for text in request.ngram_whitelist:
             ids = encode(text)
@@ -134,7 +134,7 @@ class Engine:
         return NgramPolicy(request.required.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
-        """Preprocess a page before its turn, opened here unless it is. On any thread. Raises DsocrError."""
+        """Preprocess a page before its turn, on any thread. Opens it unless `opened`. Raises DsocrError."""
         preset = request.resolution
         if opened is None or opened.exif != request.exif:
             opened = open_page(request, self.options.max_pixels, self.marks)
@@ -156,14 +156,14 @@ class Engine:
         )
 
     def draft_of(self, request: OcrRequest, prepared: PreparedPage | None) -> tuple[int, ...]:
-        """The tokens that a page may have; empty without a draft."""
+        """Tokens that the page's text probably has; empty without a draft."""
         if prepared is not None and prepared.draft is not None:
             return prepared.draft
         drafts = self.options.drafts
         return () if drafts is None else drafts.tokens(request, self.checkpoint.tokenizer.encode)
 
     def draft_environment(self, counts: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Entries of a result's environment: the drafts' source, and what a page's draft gave."""
+        """Entries of a result's environment: the source of its draft, and how much was accepted."""
         if self.options.drafts is None:
             return {}
         found = {f"draft_{name}": value for name, value in (counts or {}).items()}
@@ -176,7 +176,7 @@ class Engine:
         cancel: CancelToken | None = None,
         prepared: PreparedPage | None = None,
     ) -> OcrResult:
-        """Read one page, `prepared` or opened here. Raises DsocrError, and Cancelled when `cancel` is set."""
+        """Read one page, opened here unless `prepared`. Raises DsocrError, and Cancelled by `cancel`."""
         observer = observer or Observer()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         timer = StageTimer(model.device, observer, self.marks)
@@ -187,7 +187,7 @@ class Engine:
             with timer.stage(Stage.PREFILL):
                 sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
-            # The result wants them at its end only: they are made while a device computes.
+            # Needed only at the end: made while the device computes.
             page.hashes.start()
             stream, tokens = StreamDecoder(tokenizer.decode), list[int]()
             with timer.stage(Stage.DECODE), decode_threads(model):
@@ -196,12 +196,12 @@ class Engine:
                         raise Cancelled
                     tokens.append(token)
                     observer.text(stream.push(token))
-            timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
+            timer.count(Stage.DECODE, len(tokens) - 1)  # the prefill gives the first token
         reason = finish_reason(tokens, self.end_token)
         return self.result(page, tokens, reason, timer, sequence.best, self.draft_environment())
 
     def prefilled(self, request: OcrRequest, cancel: CancelToken | None = None) -> Prefilled:
-        """Vision and prompt of a page, to be decoded several times. Raises DsocrError and Cancelled."""
+        """Run vision and prompt once, to decode the page several times. Raises DsocrError and Cancelled."""
         timer = StageTimer(self.checkpoint.model.device, marks=Marks.NONE)
         with self.modes():
             page, pixels = self.take_in(request, None, timer)
@@ -212,7 +212,7 @@ class Engine:
 
     @contextmanager
     def decoding_again(self, held: Prefilled, request: OcrRequest, limit: int) -> Iterator[Iterator[int]]:
-        """The new tokens of a prefilled page under another n-gram rule, each time. Raises DsocrError."""
+        """Decode a prefilled page, each time under another n-gram rule, as an iterator. Raises DsocrError."""
         if limit > held.page.limit:
             raise DsocrError(f"{limit} new tokens do not fit the {held.page.limit} of the prefill")
         prompt = held.page.prompt.ids
@@ -224,10 +224,10 @@ class Engine:
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
-        """Compile what such a page needs before its stages are timed, for a batch's `step` of `at_once`."""
+        """Compile all that such a page needs before its stages are timed, also a batch's `step`."""
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
-        """Make an empty sequence for the prefill of that prompt."""
+        """Make an empty sequence for a prompt."""
         model = self.checkpoint.model
         sequence = Sequence.start(model, prompt_ids, limit, ngram, self.core, self.rotary_dtype)
         sequence.best = BestTwo() if self.options.top_two else None
@@ -242,7 +242,7 @@ class Engine:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """Torch's modes while a page is read: its device, no gradients, the vendor's autocast."""
+        """Set torch's modes for reading: the device, no gradients, the published autocast."""
         model = self.checkpoint.model
         half = model.dtype in (torch.bfloat16, torch.float16)
         dtype = model.dtype if half else torch.bfloat16
@@ -253,7 +253,7 @@ class Engine:
     def take_in(
         self, request: OcrRequest, prepared: PreparedPage | None, timer: StageTimer
     ) -> tuple[PageInputs, Pixels]:
-        """The page's prompt and limit, and its views on the device. Raises DsocrError."""
+        """The page's prompt and token limit, and its views on the device. Raises DsocrError."""
         model, tokenizer, preset = self.checkpoint.model, self.checkpoint.tokenizer, request.resolution
         if prepared is not None and prepared.exif != request.exif:
             prepared = None
@@ -302,7 +302,7 @@ class Engine:
         return PageInputs(request, sizes, prompt, limit, recorded, hashes, known is not None), pixels
 
     def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
-        """Give the views of all images of a prompt; the first may have been opened. Raises DsocrError."""
+        """Views of all images of a prompt; the first may have been opened before. Raises DsocrError."""
         made = []
         for number, path in enumerate(request.images):
             held = opened.picture if opened is not None and number == 0 else self._load(path, request)
@@ -320,18 +320,18 @@ class Engine:
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
-        """Prefill the empty `sequence` with vision and prompt. Returns logits (V,) float32."""
+        """Run vision and prompt into the empty `sequence`. Returns logits (V,) float32."""
         embeddings = self._embed(prompt, pixels, timer, cancel)
         return self._prefill(sequence, embeddings)
 
     def pages_a_pass(self, page: PageInputs) -> int:
-        """Pages of this one's shape that `prefill_pages` takes at once: by the page, whoever is beside it."""
+        """Pages of this one's shape that `prefill_pages` takes at once. It depends on the page alone."""
         return 1
 
     def prefill_pages(
         self, pages: Seq[ToPrefill], at_once: int, timer: StageTimer, cancel: CancelToken | None
     ) -> list[Tensor]:
-        """`prefill` of pages of one shape, with the bits of `at_once`; the logits are theirs to keep."""
+        """`prefill` for pages of one shape, with the bits of a pass of `at_once`. Logits are copies."""
         return [self.prefill(*page, timer, cancel).clone() for page in pages]
 
     def result(
@@ -343,7 +343,7 @@ class Engine:
         best: BestTwo | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> OcrResult:
-        """Make the result of a page's new tokens. May run on any thread."""
+        """Make the result of a page from its new tokens, on any thread."""
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
@@ -366,8 +366,8 @@ class Engine:
         ).parsed(blocks)
 
     def _pixels(self, views: Tensor) -> Tensor:
-        """Normalise bytes (V, S, S, 3) to (V, 3, S, S), through bf16 like the vendor."""
-        # Planes first, while a pixel is a byte.
+        """Normalise bytes (V, S, S, 3) to (V, 3, S, S), rounded through bf16 as published."""
+        # Transposed while a pixel is still a byte.
         planes = views.permute(0, 3, 1, 2).contiguous()
         return self._normalised[planes.int()]
 
@@ -378,7 +378,7 @@ class Engine:
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
-        """Vision on every view, fused into the prompt's embeddings: (1, N, C)"""
+        """Run vision on every view and put its tokens into the prompt's embeddings: (1, N, C)"""
         model = self.checkpoint.model
         features: list[Tensor] = []  # (T, q*q, C) of each pass
         for views in pixels.passes:
@@ -397,7 +397,7 @@ class Engine:
             return model.fuse(ids, mask, pixels.fused(features))
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
-        """Logits after the prompt, (V,); its (1, N, C) embeddings go through the language model."""
+        """Run the prompt's embeddings (1, N, C) through the language model. Returns logits (V,)."""
         return sequence.forward(self.checkpoint.model, embeddings)
 
     def _environment(self) -> dict[str, str]:
@@ -411,7 +411,7 @@ class Engine:
 
 
 def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:
-    """Make the shape of `images_crop`, whose tiles have that side."""
+    """Shape of the published `images_crop` for tiles of that side."""
     return (len(tiles), 3, side, side) if len(tiles) else (1, 3, base_size, base_size)
 
 

@@ -1,4 +1,4 @@
-"""A stand-in tokenizer for `random:` checkpoints without a tokenizer.json: only lengths matter."""
+"""Tokenizer for `random:` checkpoints without a tokenizer.json, whose text has no meaning."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ _FIRST_BYTE = 3
 
 
 class ByteTokenizer:
-    """One token a UTF-8 byte, as ids 3..258; `<image>` at its published id or the vocabulary's last."""
+    """Tokenizer with one token a UTF-8 byte, ids 3..258. `<image>` has its published id, or the last one."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.bos_token_id = config.bos_token_id

@@ -1,4 +1,4 @@
-"""A checkpoint ready to run: sizes, weights on a device, tokenizer."""
+"""A checkpoint that is ready to run: sizes, weights on a device, tokenizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANDOM_PREFIX = "random:"
 
 
 class TextCodec(Protocol):
-    """Part of a tokenizer that the engine needs."""
+    """Methods of a tokenizer that an engine needs."""
 
     bos_token_id: int
     eos_token_id: int
@@ -34,7 +34,7 @@ class TextCodec(Protocol):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`source` is the directory, or `random:PATH`."""
+    """A loaded checkpoint. `source` is its directory, or `random:PATH`."""
 
     source: str
     config: ModelConfig

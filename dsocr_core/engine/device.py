@@ -1,4 +1,4 @@
-"""Device and dtype of a run, and the lock on a device."""
+"""Device and dtype of a run, and the lock of a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a setting: `auto` is the first GPU, else the CPU. Raises DsocrError."""
+    """Device of a setting: `auto` is the first GPU, or the CPU without one. Raises DsocrError."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -42,7 +42,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
+    """Dtype of a setting: `auto` is bfloat16 on a GPU and float32 on the CPU."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -52,12 +52,12 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 _NARROW = 512
-"""Hidden size up to which a decoded token's matrices are too small to share between CPU threads."""
+"""Largest hidden size with which a decode step is faster on one CPU thread than on several."""
 
 
 @contextmanager
 def decode_threads(model: OcrModel) -> Iterator[None]:
-    """One CPU thread while a narrow decoder decodes: waking a second one costs more than it saves."""
+    """Use one CPU thread while a narrow decoder decodes: waking a second one costs more than it saves."""
     before = torch.get_num_threads()
     if model.device.type == "cpu" and model.config.decoder.hidden_size <= _NARROW:
         torch.set_num_threads(1)
@@ -69,7 +69,7 @@ def decode_threads(model: OcrModel) -> Iterator[None]:
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Convolutions in full float32; by default cuDNN rounds their inputs to TF32's 10 bits."""
+    """Run convolutions in full float32; by default cuDNN rounds their inputs to TF32's 10 bits."""
     before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
     try:
         yield
@@ -78,7 +78,7 @@ def full_float32() -> Iterator[None]:
 
 
 class DeviceLock:
-    """First come, first served; knows by name who holds the device and who waits."""
+    """Lock that serves in order of arrival, and knows the names of the work that holds it and that waits."""
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
@@ -86,7 +86,7 @@ class DeviceLock:
 
     @property
     def holder(self) -> str | None:
-        """Name of the work on the device now."""
+        """Name of the work that holds the device; None when it is free."""
         with self._turn:
             return self._queue[0][1] if self._queue else None
 
@@ -94,7 +94,7 @@ class DeviceLock:
     def hold(
         self, work: str, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None
     ) -> Iterator[None]:
-        """Wait for the turn, then hold the device. `on_wait` gets the holder's name. Raises Cancelled."""
+        """Wait for the device, then hold it. `on_wait` gets the name of the work before. Raises Cancelled."""
         ticket = object()
         with self._turn:
             self._queue.append((ticket, work))
@@ -126,7 +126,7 @@ _locks_guard = threading.Lock()
 
 
 def device_lock(device: torch.device) -> DeviceLock:
-    """The one lock of a device in this process."""
+    """The lock of a device, one in this process."""
     key = f"{device.type}:{device.index or 0}"
     with _locks_guard:
         return _locks.setdefault(key, DeviceLock())

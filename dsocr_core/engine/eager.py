@@ -1,9 +1,9 @@
-"""The eager engine: the published order of operations, a forward pass a token."""
+"""The eager engine: operations in the published order, one forward pass a token."""
 
 from dsocr_core.engine.base import Engine
 
 
 class EagerEngine(Engine):
-    """One forward pass a token, its logits read at once; with `top_two` the two best are recorded."""
+    """Engine with one forward pass a token. The host reads each step's logits."""
 
     name = "eager"

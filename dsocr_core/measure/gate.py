@@ -225,7 +225,7 @@ def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Cal
     with Temporary("gate") as folder:
         for place, code in enumerate(sides):
             say(f"parity: pages read by {code.name}")
-            read.append(f"{folder}/{place}/runs/read")
+            read.append(f"{folder}/{place}")
             words = ["run", *plan.pages, "--json", f"--out={read[-1]}", "--history=", *options]
             ended, _, last = code.run(words, cancel)
             if ended == 2:

@@ -50,7 +50,7 @@ def test_every_source_gives_the_same_verdicts_and_reports(
     assert not history.exists()  # a report is no reason to record a run
     assert reported(pages, *sides, tmp_path / "saved", "--save") == expected
     (run,) = (history / "runs").iterdir()
-    assert reported(run.name) == reported(run) == expected
+    assert reported(run.name) == reported(run) == reported(tmp_path / "out") == expected
 
 
 @pytest.mark.parametrize(

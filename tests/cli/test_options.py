@@ -13,7 +13,7 @@ import pytest
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import build_parser, parse
-from dsocr_core.cli.options import Parser, take_sides
+from dsocr_core.cli.options import Parser, chosen_arguments, take_sides
 
 HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
 
@@ -77,3 +77,9 @@ def test_settings_go_into_the_backend_before_them() -> None:
 def test_settings_without_their_backend_are_refused(words: str, says: str) -> None:
     with pytest.raises(DsocrError, match=says):
         take_sides(words.split())
+
+
+def test_numbers_of_options_are_plain_ones() -> None:
+    """The parser's are of subclasses, which no record takes back from JSON."""
+    command, chosen = parse(["bench", "--tokens", "5"])
+    assert type(chosen_arguments(command, chosen)["tokens"]) is int

@@ -1,1 +1,1 @@
-"""Drafts: what a page probably says, for decoding to verify instead of reading it anew. No torch."""
+"""Drafts: probable texts of pages, which decoding verifies several tokens at a time. No torch."""

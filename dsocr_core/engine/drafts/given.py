@@ -1,4 +1,4 @@
-"""Gains of drafts, over pages that were read with one."""
+"""Statistics of drafts, over pages that had one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 WORTH_IT = 0.6
-"""Acceptance rate below which a page alone is read sooner without its draft."""
+"""Acceptance rate below which a single page is read faster without its draft."""
 
 
 @dataclass
 class Given:
-    """Sums over pages, by what the pages' environments say."""
+    """Sums over pages, from the environments of their results."""
 
     passes: int = 0
     drafted: int = 0
     accepted: int = 0
 
     def add(self, environment: Mapping[str, str]) -> None:
-        """Add a page; one without passes adds nothing."""
+        """Add a page. One without passes adds nothing."""
         counts = [environment.get(f"draft_{name}", "") for name in ("passes", "drafted", "accepted")]
         if all(count.isdecimal() for count in counts):
             self.passes += int(counts[0])
@@ -28,7 +28,7 @@ class Given:
 
     @property
     def tokens_a_pass(self) -> float | None:
-        """None without a pass."""
+        """Mean tokens of a pass; None without passes."""
         return 1 + self.accepted / self.passes if self.passes else None
 
     @property
@@ -37,7 +37,7 @@ class Given:
         return self.accepted / self.drafted if self.drafted else None
 
     def document(self) -> dict[str, Any] | None:
-        """JSON form; None without passes."""
+        """JSON form of the statistics; None without passes."""
         if not self.passes:
             return None
         return {
@@ -47,7 +47,7 @@ class Given:
 
     @property
     def words(self) -> str:
-        """For people; empty where no page had passes."""
+        """Statistics as a sentence; empty without passes."""
         if self.tokens_a_pass is None:
             return ""
         rate = "" if self.acceptance is None else f", {self.acceptance:.0%} of the drafted tokens accepted"

@@ -1,8 +1,8 @@
-"""The fast engine: vision and prompt in few launches, decode steps as graphs, the state on the device.
+"""The fast engine: vision and prompt in few launches, decode steps as CUDA graphs, state on the device.
 
 One page: `step` launches the kernels of a token, `decode` replays them group after group. Many pages:
-`batch_step` and, from files to results, `batch`. Vision and prompt: `vision` and `prefill`, captured as
-graphs (`graphs`). Needs triton, which torch's CUDA builds bring.
+`batch_step`, and from files to results `batch`. Vision and prompt: `vision` and `prefill`, captured as graphs
+by `graphs`. Needs triton, which torch's CUDA builds bring.
 """
 
 import functools
@@ -15,11 +15,11 @@ from dsocr_core.base.paths import Temporary, cache_directory, home, why_unwritab
 
 
 class FastEngineUnavailableError(DsocrError):
-    """This machine cannot run the fast engine; says what is missing."""
+    """The fast engine cannot run on this machine; names what is missing."""
 
 
 def require_fast_engine(device: str) -> None:
-    """Raise FastEngineUnavailableError, which says what is missing, unless kernels can run on `device`."""
+    """Raise FastEngineUnavailableError, with what is missing, where kernels cannot run on `device`."""
     if find_spec("triton") is None:
         raise FastEngineUnavailableError(
             "engine 'fast' needs triton, which comes with torch's CUDA build: "
@@ -43,7 +43,7 @@ def require_fast_engine(device: str) -> None:
 
 @functools.cache
 def place_kernel_cache() -> Temporary | None:
-    """Have compiled kernels lie where this user can write; Triton itself knows the home directory alone."""
+    """Put Triton's cache of kernels where this user can write. By default it is in the home directory."""
     usual = Path(os.environ.get("TRITON_HOME") or home(), ".triton", "cache")
     if "TRITON_CACHE_DIR" in os.environ or why_unwritable(usual) is None:
         return None

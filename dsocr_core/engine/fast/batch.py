@@ -2,7 +2,7 @@
 
     source -> take_in, prefill (a stream of their own) -> Slots -> result, on_result (a thread)
 
-Results are returned as pages end, in any order; memory does not grow with their number.
+Results are returned as pages end, in any order. Memory does not grow with their number.
 
 The host queues a group of steps and reads the states a group behind, so the device never waits for it. A page
 that ended in a group frees its slot when that group is read, which is while the next group runs.
@@ -10,7 +10,7 @@ that ended in a group frees its slot when that group is read, which is while the
 Vision and prefill of a page are timed on the device while decode steps run beside them. Decode is the time
 from the page's first token to its last, with all other pages' share of every step in it.
 
-The first page sizes the slots; one that needs more is read by itself while the others wait.
+The first page sizes the slots. A page that needs more is read by itself while the others wait.
 """
 
 from __future__ import annotations
@@ -58,34 +58,34 @@ from dsocr_core.reading.records import UNLIMITED, CancelToken, NgramPolicy, OcrR
 log = logging.getLogger(__name__)
 
 GROUP, PASSES_A_GROUP = 8, 4
-"""Steps, and passes over drafts, between two reads of what the device wrote."""
+"""Steps, or passes over drafts, that are queued between two reads by the host."""
 
 MOST_TIMES = 4096
-"""Groups whose times are stored."""
+"""Most groups whose times are stored."""
 
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
 SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
-"""Free device memory that slots may use and must leave to vision and prefill, of pages together or of one."""
+"""Free device memory that slots leave to vision and prefill: of pages together, or of one."""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
-"""Pages prefilled between two groups of steps, about: while slots fill, live ones keep decoding."""
+"""Pages that are prefilled between two groups of steps, so that pages in slots keep decoding."""
 
 SLOTS_A_PAGE = 4
-"""Pages are prefilled together where there are so many slots for each of them: few others wait for that."""
+"""Slots per page of a pass from which on pages are prefilled together."""
 MOST_WAITING, SLOTS_A_GROUP = 16, 32
-"""Loaded pages that may wait for others of their shape, and slots a group of steps of that wait."""
+"""Most loaded pages that wait for others of their shape; slots that one group of waiting stands for."""
 
 FINISHING = 64
-"""Pages that may wait to be finished before decoding waits for them."""
+"""Most pages whose results are being made; beyond that decoding waits."""
 
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """One sequence, ended, by its caller's `key`; the time is None untimed, the draft's gain without one."""
+    """A sequence that has ended. `milliseconds` is None where it was not timed."""
 
     key: object
     tokens: tuple[int, ...]
@@ -95,12 +95,12 @@ class Decoded:
 
 @dataclass(frozen=True)
 class GroupTime:
-    """Work and time of a group of steps on the device."""
+    """Work of a group of steps, and its time on the device."""
 
     steps: int
     tokens: int
     positions: int
-    """Cached positions of all its sequences, in the middle of the group."""
+    """Cached positions of all its sequences in the middle of the group."""
     milliseconds: float
 
 
@@ -115,14 +115,14 @@ class _Running:
     began: Timestamp
     draft: SlotDraft
     tokens: int = 1
-    """New tokens that were read or counted so far, the prefill's included."""
+    """New tokens known so far, the prefill's included."""
     queued: int = 0
-    """Steps that were queued for it since: each appends a token at least."""
+    """Steps queued since then. Each appends one token or more."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Queued steps of so many rows, and the sequences that they feed."""
+    """A group of queued steps with `rows` rows a slot, and the sequences in it."""
 
     running: tuple[_Running, ...]
     rows: int
@@ -143,7 +143,7 @@ class _Ended:
 
 
 class Slots:
-    """Slots of one `BatchStep` and the sequences in them: a finished one frees its slot for the next."""
+    """Slots of one `BatchStep` with the sequences in them. A sequence that ends frees its slot."""
 
     def __init__(self, step: BatchStep, group: int = GROUP, timed: bool = True) -> None:
         if group < 1:
@@ -151,7 +151,7 @@ class Slots:
         self.step, self._size, self._timed = step, group, timed
         runs: dict[int, Callable[[], None]] = {rows: partial(step.run, rows) for rows in step.rows}
         if step.device.type == "cuda":
-            # Compile the kernels of a first token, in a slot that ends with it.
+            # Compile the kernels of a first token, in a slot whose page ends with it.
             step.begin(0, (0, 0), 1, 1)
             step.first(0, torch.zeros(step.config.vocab_size, device=step.device))
             runs = {rows: record(run, step.device).replay for rows, run in runs.items()}
@@ -161,11 +161,11 @@ class Slots:
         self._pipeline = GroupPipeline[_Group](step.device, timed)
         self._ended: list[_Ended] = []
         self.times: deque[GroupTime] = deque(maxlen=MOST_TIMES)
-        """Times of the newest groups, when timed."""
+        """Times of the newest groups; empty where groups are not timed."""
 
     @property
     def free(self) -> int:
-        """Slots that a page may take."""
+        """Number of free slots."""
         return len(self._free)
 
     @property
@@ -174,7 +174,7 @@ class Slots:
         return bool(self._running or self._ended or self._pipeline.running)
 
     def replay(self, rows: int = 1) -> None:
-        """Queue a step of all slots with so many rows each."""
+        """Queue one step of all slots with that many rows a slot."""
         self._runs[rows]()
 
     def reset(self) -> None:
@@ -185,12 +185,12 @@ class Slots:
         self._pipeline.last()
 
     def take(self) -> tuple[int, KvCache]:
-        """A free slot and its cache for a prefill. Raises IndexError when there is none."""
+        """Take a free slot, and its cache for a prefill. Raises IndexError when there is none."""
         slot = self._free.pop(0)
         return slot, self.step.cache_of(slot)
 
     def give_back(self, slot: int) -> None:
-        """The page that took the slot could not be prefilled."""
+        """Free a taken slot whose page could not be prefilled."""
         self.step.states[slot, DONE] = 1
         self._free.append(slot)
 
@@ -204,7 +204,7 @@ class Slots:
         logits: Tensor,
         draft: Seq[int] = (),
     ) -> None:
-        """Decode from the prefill's `logits` (V,) in a taken slot. Raises ValueError when it does not fit."""
+        """Decode a taken slot from the prefill's `logits` (V,). Raises ValueError where it does not fit."""
         self.step.begin(slot, prompt_ids, limit, ngram, draft)
         self.step.first(slot, logits)
         began, own = Timestamp(self.step.device, self._timed), self.step.own_text
@@ -212,7 +212,7 @@ class Slots:
         self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began, follows)
 
     def advance(self) -> list[Decoded]:
-        """Queue a group for the live slots, then read the group before: the sequences that ended."""
+        """Queue a group of steps, then read the group before. Returns the sequences that ended in it."""
         group = self._queue()
         ended, self._ended = self._ended, []
         if group is not None:
@@ -220,7 +220,7 @@ class Slots:
         return [each.decoded() for each in ended]
 
     def _queue(self) -> Queued[_Group] | None:
-        # No sequence takes more steps than its limit leaves, whatever the device writes.
+        # Never more steps than the limit leaves, whatever the device writes.
         running = tuple(self._running.values())
         wanted = max((one.limit - one.tokens - one.queued for one in running), default=-1)
         if wanted < 0:
@@ -245,7 +245,7 @@ class Slots:
             if self._running.get(running.slot) is not running:
                 continue
             state, before = states[running.slot], running.tokens
-            # The last token is never fed back: it lies one behind the position.
+            # The last token is never fed back: it is one past the position.
             running.tokens = state[POSITION] + 1 + state[DONE] - running.prompt_tokens
             running.queued -= group.steps
             steps = taken = running.tokens - before
@@ -266,7 +266,7 @@ class Slots:
             self.times.append(GroupTime(group.steps, tokens, positions, whole))
 
     def _time(self, running: _Running, queued: Queued[_Group], steps: int) -> float | None:
-        """From its first token to `steps` steps into the group."""
+        """Milliseconds from the sequence's first token to `steps` steps into the group."""
         whole = queued.milliseconds()
         if whole is None or queued.began is None:
             return None
@@ -277,7 +277,7 @@ class Slots:
 
 @dataclass(eq=False)
 class _Loaded:
-    """A page whose views are on the device: it waits for its prefill."""
+    """A page whose views are on the device and which waits for its prefill."""
 
     work: Work
     page: PageInputs
@@ -286,29 +286,29 @@ class _Loaded:
     ngram: NgramPolicy
     draft: tuple[int, ...]
     together: int
-    """Pages that are prefilled with it, it included."""
+    """Pages of its pass of prefill, itself included."""
     waited: int = 0
-    """Groups of steps since it could have been prefilled."""
+    """Groups of steps that it has waited for others of its shape."""
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Number of tokens and the views: pages that are prefilled together have the same."""
+        """Key of pages that can be prefilled together: number of tokens and views."""
         return len(self.page.prompt.ids), *(view.shape for view in self.pixels.passes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """A page in a slot: small, as there are many."""
+    """What is known of a page while it is in a slot."""
 
     key: object
     page: PageInputs
     timer: StageTimer
     shared: tuple[StageTimer, int]
-    """Timer of its prefill, and the pages it was of."""
+    """Timer of its pass of prefill, and the number of pages in that."""
 
 
 class BatchReader:
-    """Reads pages with an engine's model in at most `slots` slots. Hold the device's lock."""
+    """Reader of many pages with an engine's model, in at most `slots` slots. Hold the device's lock."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class BatchReader:
 
     @property
     def slots(self) -> int:
-        """Number of pages that are decoded together; 0 before the first page was read."""
+        """Slots of the batch; 0 before the first page was read."""
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
@@ -341,13 +341,13 @@ class BatchReader:
         return () if self._decoder is None else tuple(self._decoder.times)
 
     def bytes_of(self, positions: int) -> int:
-        """Bytes that a step reads over caches of so many positions: all weights once, and the caches."""
+        """Bytes that a step reads: all weights once, and the caches of that many positions."""
         model = self.engine.checkpoint.model
         position = position_bytes(model.config.decoder, model.dtype, self.engine.options.precision)
         return pack(model.decoder).bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
-        """Read and report every page of the source, one at fault with its error. Raises Cancelled."""
+        """Read every page of the source and report its result or error. Raises Cancelled."""
         run = _Run(self, source, on_result, cancel)
         with self.engine.modes():
             try:
@@ -366,7 +366,7 @@ class BatchReader:
         page_done: Callable[[], None] = lambda: None,
         prepared: Seq[PreparedPage | None] | None = None,
     ) -> list[OcrResult]:
-        """Read these, opened here unless `prepared`; results in their order, or the first one's error."""
+        """Read pages, opened here unless `prepared`. Returns results in order; raises the first error."""
         found: dict[object, OcrResult | DsocrError] = {}
 
         def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
@@ -385,11 +385,11 @@ class BatchReader:
     def decoder_for(
         self, page: PageInputs, spare: int = 0, ready: Callable[[BatchStep], None] = lambda step: None
     ) -> Slots | None:
-        """The present slots, or new ones with `spare` positions beyond such pages; None without memory."""
+        """The slots for such pages with `spare` positions more, made where needed; None without memory."""
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         prompt, limit = most_tokens(page, config.max_positions)
         if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
-            self._decoder = None  # gives the memory back first
+            self._decoder = None  # frees its memory first
             slack = ring_slack(config, self.drafted)
             held = slot_positions(KvCache.positions(config, prompt, limit + spare) + slack, 0)
             positions = slot_positions(prompt, limit + spare)
@@ -407,7 +407,7 @@ class BatchReader:
         return self._decoder
 
     def _slots_that_fit(self, size: int, pages_a_pass: int) -> int:
-        """Number of slots of that many bytes; 0 for none."""
+        """Number of slots of `size` bytes that fit into the device's memory; 0 for none."""
         device = self.engine.checkpoint.model.device
         if device.type != "cuda":
             return self.wanted
@@ -417,7 +417,7 @@ class BatchReader:
 
     @contextmanager
     def beside_steps(self) -> Iterator[None]:
-        """Run the block's device work beside steps. Later work waits for it."""
+        """Run the block's device work on the prefill's stream, beside steps. Later steps wait for it."""
         if self._prefills is None:
             yield
             return
@@ -426,13 +426,13 @@ class BatchReader:
         torch.cuda.current_stream(self._prefills.device).wait_stream(self._prefills)
 
     def after_all(self) -> None:
-        """Make the prefill stream wait for all that is queued: new slots, weights, an aborted run."""
+        """Make the prefill's stream wait for all queued work, such as new slots or an aborted run."""
         if self._prefills is not None:
             self._prefills.wait_stream(torch.cuda.current_stream(self._prefills.device))
 
 
 class _Requests:
-    """A source that prepares each page as it is taken."""
+    """Source that prepares each page when it is taken."""
 
     def __init__(self, engine: Engine, pages: Iterable[tuple[OcrRequest, PreparedPage | None]]) -> None:
         self._engine, self._left = engine, list(enumerate(pages))
@@ -450,7 +450,7 @@ class _Requests:
 
 @dataclass
 class _Run:
-    """One call of `read`."""
+    """State of one call of `BatchReader.read`."""
 
     reader: BatchReader
     source: Source
@@ -458,10 +458,10 @@ class _Run:
     cancel: CancelToken | None
     slots: Slots | None = None
     alone: bool = False
-    """True where no slot fits the device's memory."""
+    """True where the device has no memory for a slot, so that pages are read one by one."""
     waiting: list[_Loaded] = field(default_factory=list)
     inside: list[_Entry] = field(default_factory=list)
-    """Pages in slots."""
+    """Pages that are in slots."""
     finishing: deque[Future[None]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -472,7 +472,7 @@ class _Run:
         self._ranges = StageTimer(torch.device("cpu"), marks=marks)
 
     def go(self) -> None:
-        self.reader.after_all()  # weights may still be in flight
+        self.reader.after_all()  # copies of weights may still run
         while True:
             self._raise_if_cancelled()
             admitted = 0
@@ -490,7 +490,7 @@ class _Run:
         self._collect(0)
 
     def close(self) -> None:
-        """Wait for the pages that are being finished."""
+        """Wait for the pages whose results are being made."""
         self._finishers.shutdown(wait=True)
 
     def _raise_if_cancelled(self) -> None:
@@ -506,7 +506,7 @@ class _Run:
             self._finish(partial(self._make_result, one.key, one))
 
     def _prefetch(self) -> None:
-        """Load pages before there are slots for them: the device does not wait for that then."""
+        """Load pages before slots are free for them, so that the device need not wait."""
         busy = self.slots is not None and self.slots.busy
         while len(self.waiting) < MOST_WAITING:
             if len(self.waiting) >= ADMITTED_A_GROUP and self._full_pass() is not None:
@@ -518,7 +518,7 @@ class _Run:
                 self.waiting.append(loaded)
 
     def _load(self, work: Work) -> _Loaded | None:
-        """A page with its views on the device; None for one that is reported instead, read or at fault."""
+        """Load a page's views onto the device. None for a page that was read alone or failed instead."""
         engine, reader, loaded = self.engine, self.reader, None
         with self._faults_of(work.key, work.request):
             timer = StageTimer(self.device, marks=engine.marks)
@@ -548,12 +548,12 @@ class _Run:
         log.warning("the GPU has no memory for a slot of the batch: pages are read one by one")
 
     def _at_once(self, page: PageInputs, slots: int) -> int:
-        """Pages that a pass of prefill takes together; one where slots are few."""
+        """Pages of one pass of prefill; 1 where there are few slots."""
         together = self.engine.pages_a_pass(page)
         return 1 if slots < SLOTS_A_PAGE * together else together
 
     def _read_alone(self, work: Work, page: PageInputs) -> None:
-        """Read a page that no slot holds. Raises DsocrError where the batch alone has such a cache."""
+        """Read a page that is too long for a slot. Raises DsocrError with settings that only a batch has."""
         eight_bits = self.engine.options.precision != "off"
         if self.slots is not None:
             step = self.slots.step
@@ -570,14 +570,14 @@ class _Run:
         self._report(work.key, result)
 
     def _admit(self) -> int:
-        """Bring the pages of a pass of prefill into slots. Returns how many, 0 when none is ready."""
+        """Prefill the pages of one pass into slots. Returns how many; 0 when none is ready."""
         if not self.waiting or self.slots is None or not (free := self.slots.free):
             return 0
         first = self.waiting[0]
         first.waited += 1
         patience = max(2, self.reader.slots // SLOTS_A_GROUP)
         late = first.waited > patience or not self.slots.busy or self.source.exhausted
-        # Whole passes of other shapes do not keep a page waiting for ever.
+        # A page does not wait for ever while other shapes fill passes.
         group = None if first.waited > patience else self._full_pass()
         if group is None or free < len(group):
             if not late:
@@ -589,16 +589,16 @@ class _Run:
         return len(group)
 
     def _full_pass(self) -> list[_Loaded] | None:
-        """Waiting pages that fill a pass of prefill."""
+        """Waiting pages of one shape that fill a pass of prefill."""
         groups = (self._alike(first) for first in self.waiting)
         return next((group for group in groups if len(group) == group[0].together), None)
 
     def _alike(self, first: _Loaded) -> list[_Loaded]:
-        """Waiting pages of a page's shape, as many as a pass takes."""
+        """Waiting pages of this page's shape, at most those of one pass."""
         return [one for one in self.waiting if one.shape == first.shape][: first.together]
 
     def _start(self, group: list[_Loaded]) -> None:
-        """Bring pages into slots; those of a pass that fails one by one: what fails again is at fault."""
+        """Prefill a group into slots. If that fails, its pages are tried one by one."""
         if len(group) == 1:
             with self._faults_of(group[0].work.key, group[0].work.request):
                 self._prefill(group)
@@ -638,7 +638,7 @@ class _Run:
             self.inside.append(entry)
 
     def _retry_individually(self, slots: Slots, error: Exception) -> None:
-        """Read the pages of a failed group again, one at a time: one that fails again is at fault."""
+        """Prefill the pages of a failed group one by one. A page that fails again gets the error."""
         entries = self.inside
         self._clear(slots)
         if len(entries) == 1:
@@ -662,7 +662,7 @@ class _Run:
 
     @contextmanager
     def _faults_of(self, key: object, request: OcrRequest) -> Iterator[None]:
-        """Report whatever a page does to us inside the block, as the others are read; raise a lost device."""
+        """Report an error inside the block as that of one page; raise it where the device is lost."""
         try:
             yield
         except Cancelled:
@@ -672,7 +672,7 @@ class _Run:
             self._report(key, _error_of(request, error))
 
     def _require_device(self, error: Exception) -> None:
-        """Raises the error where the device is lost with it: then no page can be read any more."""
+        """Raise the error where the device is lost with it: then no page can be read any more."""
         if self.device.type != "cuda" or isinstance(error, DsocrError):
             return
         try:
@@ -688,7 +688,7 @@ class _Run:
         self.finishing.append(self._finishers.submit(work))
 
     def _collect(self, most: int) -> None:
-        """Wait until no more than `most` pages are being finished; an error of theirs is raised here."""
+        """Wait until at most `most` results are being made. Raises an error from making them."""
         while self.finishing and (len(self.finishing) > most or self.finishing[0].done()):
             self.finishing.popleft().result()
 
@@ -715,17 +715,17 @@ def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
 
 
 def slots_in(free: int, size: int, enough: int) -> int:
-    """Slots of `size` bytes that fit; with `enough` pages are prefilled together, which takes more memory."""
+    """Number of slots of `size` bytes that fit; from `enough` on memory to prefill together is spared."""
     most = int(free * MEMORY_SHARE)
     fit = min(most, free - SPARED_BYTES) // size
     if fit < enough:
         fit = max(fit, min(min(most, free - SPARED_FOR_ONE_BYTES) // size, enough - 1), 0)
-    # The library's matrix products are fast at a round number of rows.
+    # cuBLAS is faster with a multiple of `ROUND` rows.
     return fit if fit < ROUND else fit // ROUND * ROUND
 
 
 def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
-    """The prompt's and the new tokens of any page read like this one, however it is cut."""
+    """Most tokens, prompt and new, of any page with these settings, whatever its grid."""
     request, ids = page.request, len(page.prompt.ids)
     most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
     prompt = ids - page.unhashed.image_token_count + most
@@ -735,7 +735,7 @@ def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
 
 
 def most_image_tokens(preset: Preset, newline: bool) -> int:
-    """Count those of the grid that takes the most."""
+    """Image tokens of the grid that has the most."""
     if not preset.crop_mode:
         return image_token_count(preset, NO_TILES, newline)
     most = preset.max_tiles

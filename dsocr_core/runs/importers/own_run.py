@@ -110,9 +110,9 @@ def read_output(run: RunFiles) -> list[ImportedRun]:
     return [read_sharded_run(str(run.place))]
 
 
-def take_sharded_run(location: str, root: Path) -> str:
-    """Write the run of an output into a history; its id. Raises DsocrError."""
-    found = read_sharded_run(location)
+def take_run(location: str, root: Path, sharded: bool) -> str:
+    """Write the run of an output or a directory into a history. Returns its id. Raises DsocrError."""
+    [found] = [read_sharded_run(location)] if sharded else read_own_run(RunFiles(Path(location)))
     found.write(RunDirectory.create(root, found.record))
     return found.record.id
 
