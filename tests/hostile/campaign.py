@@ -30,7 +30,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -47,6 +46,7 @@ GENERATORS = tuple(name for names in MODULES.values() for name in names)
 HANG_S, START_S = 20.0, 120.0
 """Time of a case, and of the imports of a process on a machine with much else to do."""
 MEMORY_BYTES = 10**9
+EXPECTED = ("refused", "accepted")
 CPU_SECONDS = 2
 """Computing of a page in these cases: as much is enough to see that the limit holds."""
 Attempt = Callable[[Random, Path], str | None]
@@ -66,7 +66,7 @@ def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -
     warnings.simplefilter("ignore")
     decode_pool.CPU_SECONDS = CPU_SECONDS
     attempt = attempt_of(name)
-    said.send("ready")
+    said.send({"end": "ready"})
     for number in itertools.count(first):
         said.send(outcome(attempt, f"{seed} {name}", number, folder))
 
@@ -111,56 +111,38 @@ def _peaks(anew: bool = False) -> dict[str, int]:
 # --- who starts and watches them ----------------------------------------------------------------------
 
 
-@dataclass
-class Tally:
-    """The cases of one generator; findings are (number, kind, text)."""
-
-    generator: str
-    ends: Counter[str] = field(default_factory=Counter)
-    slowest_s: float = 0.0
-    most_grown_bytes: int = 0
-    findings: list[tuple[int, str, str]] = field(default_factory=list)
-
-    def count(self, number: int, seconds: float, end: str, text: str, grown: int = 0) -> None:
-        self.ends[end] += 1
-        self.slowest_s = max(self.slowest_s, seconds)
-        self.most_grown_bytes = max(self.most_grown_bytes, grown)
-        if end not in ("refused", "accepted"):
-            self.findings.append((number, end, text))
-        if grown > MEMORY_BYTES:
-            self.findings.append((number, "memory", f"{grown:,} bytes more"))
-
-
-def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, most: int = 10**9) -> Tally:
-    """One generator's first `most` cases in the time; a new process after each that hangs or dies."""
-    tally, until, number = Tally(name), time.monotonic() + seconds, 0
-    while number < most and time.monotonic() < until:
+def run_generator(name: str, seconds: float, seed: int) -> dict[str, Any]:
+    """One generator's cases in the time; a new process after each that hangs or dies."""
+    until, number, slowest_s = time.monotonic() + seconds, 0, 0.0
+    ends, findings = Counter[str](), list[dict[str, Any]]()
+    while time.monotonic() < until:
         with tempfile.TemporaryDirectory(prefix="dsocr-hostile-", ignore_cleanup_errors=True) as folder:
             ours, theirs = multiprocessing.Pipe()
             arguments = (theirs, name, seed, number, Path(folder))
             process = multiprocessing.get_context("spawn").Process(target=attempts, args=arguments)
             process.start()
             theirs.close()
-            ended = {"end": "traceback", "text": "the process did not start"}
-            try:
-                if ours.poll(START_S):
-                    ours.recv()
-                while number < most and time.monotonic() < until and ended["end"] != "hang":
-                    ended, began = {"end": "traceback", "text": "the process died"}, time.monotonic()
-                    ended = (
-                        ours.recv() if ours.poll(hang_s) else {"end": "hang", "text": f"over {hang_s:g} s"}
-                    )
-                    tally.count(number, time.monotonic() - began, **ended)
-                    number += 1
-            except EOFError:
-                tally.count(number, 0.0, **ended)
+            ended = _next(ours, START_S)
+            while ended["end"] not in ("hang", "died") and time.monotonic() < until:
+                began = time.monotonic()
+                ended = _next(ours, HANG_S)
+                slowest_s = max(slowest_s, time.monotonic() - began)
+                ends[ended["end"]] += 1
+                if ended["end"] not in EXPECTED or ended["grown"] > MEMORY_BYTES:
+                    findings.append({"case": number, **ended})
                 number += 1
-            finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started
-                process.kill()
-                process.join()
-    return tally
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started
+            process.kill()
+            process.join()
+    return {"generator": name, "ends": ends, "slowest_s": slowest_s, "findings": findings}
+
+
+def _next(said: Connection, seconds: float) -> dict[str, Any]:
+    try:
+        return said.recv() if said.poll(seconds) else {"end": "hang"}
+    except EOFError:
+        return {"end": "died"}
 
 
 def main() -> int:
@@ -178,9 +160,9 @@ def main() -> int:
     lanes = max(1, min(len(names), os.cpu_count() or 1))
     seconds = options.minutes * 60 * lanes / len(names)
     with ThreadPoolExecutor(lanes) as pool:
-        tallies = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
-    print(json.dumps([vars(tally) for tally in tallies], indent=1))
-    return 1 if any(tally.findings for tally in tallies) else 0
+        found = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
+    print(json.dumps(found, indent=1))
+    return int(any(one["findings"] for one in found))
 
 
 if __name__ == "__main__":
