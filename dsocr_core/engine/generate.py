@@ -1,4 +1,4 @@
-"""Explicit prefill and decode, greedy under an n-gram rule; together the same tokens as one `generate`."""
+"""Prefill and greedy decoding under an n-gram rule, with the tokens of transformers' `generate`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, TopTwo, Unlimited, top_two_steps
 
 NO_TOKEN = -1
-"""An end token that never occurs."""
+"""End token that never occurs."""
 
 UNBOUNDED_DECODE_CEILING = 8192
-"""Stands in for `inf` when the config names no context limit."""
+"""Token limit for `inf` where the config names no context limit."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def _warn_unbounded() -> None:
 
 
 def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderConfig) -> int:
-    """Limit of new tokens; unlimited is what the context holds. Raises DsocrError where it is full."""
+    """Limit of new tokens. UNLIMITED is what the context still holds. Raises DsocrError if it is full."""
     if requested != UNLIMITED:
         if requested < 1:
             raise DsocrError(f"max_new_tokens is {requested}; give a positive integer or inf")
@@ -54,33 +54,33 @@ def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderC
 
 
 class BestTwo:
-    """The two best logits of every step, on the device until they are read: no step waits for them."""
+    """Recorder of each step's two best logits, which stay on the device until they are read."""
 
     def __init__(self) -> None:
         self._ids: list[Tensor] = []
         self._logits: list[Tensor] = []
 
     def add(self, logits: Tensor, chosen: Tensor) -> None:
-        """A step's (V,) logits without the forbidden ones, and the token chosen of them, ()."""
+        """Add a step: logits (V,) with banned tokens at -inf, and the chosen token, ()."""
         place = chosen[None]  # (1,)
         rest = logits.scatter(0, place, float("-inf")).max(dim=0, keepdim=True)
         self._ids += [place, rest.indices]
         self._logits += [logits.gather(0, place), rest.values]
 
     def steps(self) -> tuple[TopTwo, ...]:
-        """One a step; copied to the host in two pieces."""
+        """The two best of every step, copied to the host."""
         if not self._ids:
             return ()
         return top_two_steps(torch.cat(self._ids).tolist(), torch.cat(self._logits).tolist())
 
 
 def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:
-    """`best_allowed` on the host, which waits for it."""
+    """`best_allowed` as a number, for which the host waits."""
     return int(best_allowed(logits, banned, best))
 
 
 def best_allowed(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> Tensor:
-    """The best allowed token of (V,) float32 logits, (); the lowest id on a tie. `best` has the two best."""
+    """Best token () of (V,) float32 logits that is not `banned`; the lowest id on a tie. Adds to `best`."""
     if banned:
         logits = logits.clone()
         logits[list(banned)] = float("-inf")
@@ -92,14 +92,14 @@ def best_allowed(logits: Tensor, banned: set[int], best: BestTwo | None = None) 
 
 @dataclass
 class Sequence:
-    """One page's state between prefill and decode: its cache and what may come next."""
+    """State of one page between prefill and decode: cache, rotary tables, n-gram rule."""
 
     cache: KvCache
     rotary: Rotary
     core: AttentionCore
     rule: NgramRule
     best: BestTwo | None = None
-    """Records the two best logits of every step; None when they are not wanted."""
+    """Recorder of the two best logits; None where they are not wanted."""
 
     @classmethod
     def start(
@@ -111,7 +111,7 @@ class Sequence:
         core: AttentionCore,
         rotary_dtype: torch.dtype,
     ) -> Sequence:
-        """Allocate everything a page of that prompt and that many new tokens needs."""
+        """Allocate all that a page with this prompt and token limit needs."""
         config, prompt = model.config.decoder, len(prompt_ids)
         return cls(
             KvCache(config, KvCache.positions(config, prompt, limit), model.dtype, model.device),
@@ -121,11 +121,11 @@ class Sequence:
         )
 
     def forward(self, model: OcrModel, embeddings: Tensor) -> Tensor:
-        """Append (1, N, C) to the sequence; logits of its last position, (V,) float32."""
+        """Append (1, N, C) to the sequence. Returns logits of its last position, (V,) float32."""
         return model.decoder(embeddings, self.cache, self.rotary, self.core)[0, 0]
 
     def next_logits(self, model: OcrModel) -> Callable[[int], Tensor]:
-        """Make what appends a token and returns the logits after it, (V,) float32, until its next call."""
+        """Function that appends a token and returns the logits after it, (V,), until its next call."""
         if TokenStep.fits(model.decoder):
             choose_once(model.decoder)
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
@@ -152,5 +152,5 @@ def generate(
 
 
 def finish_reason(tokens: Seq[int], eos: int) -> FinishReason:
-    """Say why a page's new tokens ended."""
+    """Why the new tokens ended: "eos" or "length"."""
     return "eos" if tokens[-1] == eos else "length"

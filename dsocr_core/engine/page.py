@@ -26,24 +26,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PreparedPage:
-    """A page opened, and maybe preprocessed, before its turn; `milliseconds` None when it was not timed."""
+    """A page opened or preprocessed before its turn. `milliseconds` is None where that was not timed."""
 
     picture: Image.Image
-    """The page in RGB."""
+    """The first image of the prompt in RGB."""
     exif: bool = True
     milliseconds: float | None = None
     image: PreparedImage | None = None
-    """All images of the prompt; None where the first is only opened."""
+    """Preprocessed images of the prompt; None where the first is only opened."""
     staged: Staged | None = None
-    """Views of them, ready to be copied to the device."""
+    """Its views in host memory, ready to be copied to the device."""
     hashes: tuple[str, str] | None = None
     """Hashes of global view and tiles."""
     draft: tuple[int, ...] | None = None
-    """The tokens that it may have; None where they were not asked for."""
+    """Tokens of its draft; None where no draft was asked for."""
 
 
 def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) -> PreparedPage:
-    """The page's picture, before its turn and on any thread. Raises DsocrError."""
+    """Open a page's picture before its turn, on any thread. Raises DsocrError."""
     timer = StageTimer(torch.device("cpu"), marks=marks)
     with timer.stage(Stage.PREPROCESS):
         picture = load_image(request.image, max_pixels, request.exif)
@@ -52,7 +52,7 @@ def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) 
 
 @dataclass(frozen=True)
 class PageInputs:
-    """A page before it is read: prompt, limit of new tokens, recorded inputs."""
+    """Inputs of a page: prompt, limit of new tokens, recorded facts."""
 
     request: OcrRequest
     sizes: tuple[tuple[int, int], ...]
@@ -62,18 +62,18 @@ class PageInputs:
     unhashed: ModelInputs
     hashes: Background[tuple[str, str]]
     overlapped: bool
-    """True where it was prefetched."""
+    """True where the page was prepared before its turn."""
 
     @cached_property
     def recorded(self) -> ModelInputs:
-        """Inputs as they are recorded. Waits for the hashes."""
+        """Inputs with their hashes, for which it waits."""
         of_view, of_tiles = self.hashes()
         return replace(self.unhashed, global_sha256=of_view, tiles_sha256=of_tiles)
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A page's views on the device, normalised."""
+    """Normalised views of a page on the device."""
 
     tiles: Tensor | None
     """(T, 3, 640, 640); None when the page is not cut."""
@@ -83,23 +83,23 @@ class Pixels:
 
     @property
     def passes(self) -> tuple[Tensor, ...]:
-        """Views in the order of their passes: all tiles together, then each global view alone."""
+        """Views by forward pass of vision: all tiles together, then each global view alone."""
         return (*(() if self.tiles is None else (self.tiles,)), *torch.split(self.global_view, 1))
 
     @property
     def images(self) -> tuple[tuple[Tensor, ...], ...]:
-        """Passes of each image."""
+        """Numbers of the passes of each image."""
         return (self.passes,) if self.tiles is not None else tuple((view,) for view in self.passes)
 
     def fused(self, features: Sequence[Tensor]) -> list[Tokens]:
-        """The tokens of the passes, image by image."""
+        """Tokens of the passes, image by image."""
         if self.tiles is not None:
             return [(features[0], self.grid, features[1])]
         return [(None, self.grid, view) for view in features]
 
 
 class Background(Generic[T]):
-    """`work` on a thread of its own from `start` on, unless its result is `known`; a call waits for it."""
+    """Result of `work`, run on a thread from `start` on, or a `known` one. A call waits for it."""
 
     def __init__(self, work: Callable[[], T], known: T | None = None) -> None:
         self._work, self._result = work if known is None else None, known
@@ -109,7 +109,7 @@ class Background(Generic[T]):
         if self._work is not None:
             threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
             self._future = threads.submit(self._work)
-            self._work = None  # it holds a page's views, in the device's memory
+            self._work = None  # frees the views that `work` holds on the device
             threads.shutdown(wait=False)
 
     def __call__(self) -> T:

@@ -1,4 +1,4 @@
-"""Times whether this processor gains by reading a weight before its product of one row (`token_step`)."""
+"""Measures whether this CPU gains by reading a weight into its cache before a product of one row."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dsocr_core.models.blocks import token_step
 from dsocr_core.models.blocks.decoder import Decoder
 
 TIMED_BYTES, TIMINGS = 2**24, 3
-"""Weights that the two ways are timed with, more than a core's second cache holds; and how often."""
+"""Bytes of weights to time with, more than a core's L2 cache; number of timings."""
 
 _timed = False
 
 
 def choose_once(decoder: Decoder) -> None:
-    """Time both ways over weights that neither finds in a cache: 20 ms, once a process."""
+    """Time both ways, with weights that no cache holds, and set the faster one: 20 ms, once a process."""
     global _timed
     if _timed:
         return
@@ -34,7 +34,7 @@ def choose_once(decoder: Decoder) -> None:
 
 
 def _some_weights(decoder: Decoder) -> Iterator[Tensor]:
-    """Give weights (out, in) that might be read ahead, `TIMED_BYTES` of them at most."""
+    """Weights (out, in) that might be read ahead, at most `TIMED_BYTES` of them."""
     left = TIMED_BYTES
     for parameter in decoder.layers.parameters():
         for weight in parameter.detach().unbind() if parameter.ndim == 3 else [parameter.detach()]:
@@ -46,5 +46,5 @@ def _some_weights(decoder: Decoder) -> Iterator[Tensor]:
 
 
 def _row(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(1, in) and (1, out) for a product."""
+    """Input (1, in) and output (1, out) of a product."""
     return torch.ones(1, weight.shape[1]), torch.empty(1, weight.shape[0])

@@ -1,4 +1,4 @@
-"""Protocols of a reader of many pages: no torch, no triton."""
+"""Protocols for reading many pages. No torch, no triton."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 MOST_THREADS = 8
-"""Threads that prepare pages for a batch: one prepares about ten large pages a second."""
+"""Most threads that prepare pages. One prepares about ten large pages a second."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A prepared page, and the key of its result."""
+    """A prepared page with the key of its result."""
 
     key: object
     request: OcrRequest
@@ -35,21 +35,21 @@ class Source(Protocol):
     """Queue of prepared pages."""
 
     def take(self, timeout_s: float) -> Work | None:
-        """The next page; None when none is ready within that time, or there are no more."""
+        """Next page; None when none is ready within that time, or there are no more."""
         ...
 
     @property
     def exhausted(self) -> bool:
-        """No more pages follow."""
+        """True when no more pages follow."""
         ...
 
 
 OnResult = Callable[[object, OcrResult | DsocrError], None]
-"""Called with a page's key and its result or error, on a thread of the reader, one page at a time."""
+"""Callback with a page's key and its result or error, on a thread of the reader, page by page."""
 
 
 class Prefetch(Generic[P]):
-    """Prepares `pages`, or without end those that are `put`, in order: two a thread before their turn."""
+    """Prepares pages in order on threads, two a thread ahead. Takes `pages`, or those that are `put`."""
 
     def __init__(
         self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None
@@ -79,7 +79,7 @@ class Prefetch(Generic[P]):
         return not self._endless and not self._waiting
 
     def next(self, timeout_s: float) -> P | None:
-        """The next page; None when none is ready within that time, or there is none any more."""
+        """Next page; None when none is ready within that time, or there are no more."""
         with self._came:
             if self._endless and not self._arrived and not self._waiting:
                 self._came.wait(timeout_s)

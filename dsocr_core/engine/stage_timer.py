@@ -1,4 +1,4 @@
-"""Stage marks: an NVTX range and a time around each stage: CUDA events, on the CPU the monotonic clock."""
+"""Marks of stages: an NVTX range, and a time by CUDA events, on a CPU by the monotonic clock."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dsocr_core.reading.records import Observer, StageTiming
 
 try:
     import nvtx
-except ImportError:  # it has no wheel for macOS
+except ImportError:  # nvtx has no wheel for macOS
     nvtx = None
 
 
 class Marks(Enum):
-    """Records of a stage."""
+    """What a stage records."""
 
     TIMED = "an NVTX range and a time"
     RANGES = "an NVTX range; no event, no clock, no synchronisation"
@@ -27,7 +27,7 @@ class Marks(Enum):
 
 
 class StageTimer:
-    """Marks and times the stages of one recognition; a stage may run more than once."""
+    """Timer of the stages of one page. A stage may run more than once."""
 
     def __init__(
         self, device: torch.device, observer: Observer | None = None, marks: Marks = Marks.TIMED
@@ -39,12 +39,12 @@ class StageTimer:
         self._calls: dict[Stage, int] = {}
 
     def preparing(self, words: str) -> None:
-        """Say what is done before the stages."""
+        """Report work that comes before the stages."""
         self._observer.preparing(words)
 
     @contextmanager
     def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
-        """An NVTX range named as the stage, and its time: by the clock where it is all `on_host`."""
+        """Mark the block as a stage: an NVTX range of its name, and a time (`on_host`: by the clock)."""
         self._observer.stage_started(stage)
         if self._marks is not Marks.TIMED:
             with _range(stage) if self._marks is Marks.RANGES else nullcontext():
@@ -63,26 +63,26 @@ class StageTimer:
                 events[1].record()
         host_ms = (time.perf_counter() - started) * 1e3
         self._spans.append((stage, host_ms, events))
-        # On a GPU this is when the host was done queueing; the result carries the device's own time.
+        # On a GPU this is the end of queueing; the result has the device's time.
         self._observer.stage_ended(stage, host_ms)
 
     def add(self, stage: Stage, milliseconds: float) -> None:
-        """Time of a stage that ran elsewhere: on another thread, before this recognition."""
+        """Add the time of a stage that ran elsewhere, such as on another thread."""
         if self._marks is Marks.TIMED:
             self._spans.append((stage, milliseconds, None))
 
     def count(self, stage: Stage, calls: int) -> None:
-        """Set how often a stage's work ran, for a stage that loops inside its range."""
+        """Set the number of calls of a stage that loops inside its range."""
         self._calls[stage] = calls
 
     def take_share(self, other: StageTimer, of: int) -> None:
-        """Take an equal share of what another timer timed of so many pages together."""
+        """Add an equal share of another timer's times, which are those of `of` pages together."""
         for row in other.timings():
             self.add(row.stage, row.milliseconds / of)
             self.count(row.stage, row.calls)
 
     def timings(self) -> tuple[StageTiming, ...]:
-        """One row a stage that was timed, in stage order. Synchronises the device unless all have passed."""
+        """Times by stage, in stage order. Waits for the device unless all events have passed."""
         if not all(events[1].query() for _, _, events in self._spans if events):  # type: ignore[no-untyped-call]
             torch.cuda.synchronize(self._device)
         total: dict[Stage, float] = {}

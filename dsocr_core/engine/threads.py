@@ -1,12 +1,12 @@
-"""Waiting of CPU threads. Call before torch is imported; imports nothing heavy itself."""
+"""How CPU threads wait. Call before torch is imported; imports nothing heavy itself."""
 
 import os
 
 
 def wait_politely() -> None:
-    """Let OpenMP threads sleep while they wait: spinning beside a browser takes 16 times as long.
+    """Let waiting OpenMP threads sleep: with other programs running, spinning takes 16 times as long.
 
-    MKL keeps its number of threads, in the worker too: a product summed by fewer has other bits.
+    MKL keeps its number of threads, in the worker too: fewer threads would sum in another order.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("MKL_DYNAMIC", "FALSE")

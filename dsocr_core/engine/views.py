@@ -1,7 +1,7 @@
-"""A page's views as bytes on the device: made by the host, or there on a GPU.
+"""Views of a page as bytes on the device, made by the host or by the GPU.
 
-The GPU does the same sums of 32-bit integers as Pillow (`page.resizing`), so the views have the same bytes;
-they come back for their hashes alone. A Pillow that resizes otherwise is noticed: the host does it then.
+The GPU does Pillow's sums of 32-bit integers (`page.resizing`), so its views have the same bytes. They are
+copied back for their hashes. Where Pillow resizes differently, the host makes the views.
 
 Letters: H rows and W columns of an image, S side of the global view, T tiles, V views.
 """
@@ -31,7 +31,7 @@ from dsocr_core.page.resizing import PRECISION_BITS, Size, height_first, padded_
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
 Staged = tuple[Tensor, Tensor]
-"""Global views (I, S, S, 3) and tiles (T, 640, 640, 3) or of another tile size: bytes in host memory."""
+"""Views as bytes in host memory: global views (I, S, S, 3), tiles (T, 640, 640, 3) or of another size."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class Views:
     grid: Grid
     image_size: Size
     on_host: Callable[[], PreparedImage]
-    """Host copy. Waits for it; may be called on any thread."""
+    """Copy of the views on the host. Waits for it; on any thread."""
     more_sizes: tuple[Size, ...] = ()
     """Sizes of the images after the first, where several stand in one prompt."""
 
 
 def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
-    """Views of an RGB page, made on the faster of host and device."""
+    """Views of an RGB page, made by the device where that is possible."""
     if can_resize(device):
         return device_views(image, preset, device)
     return uploaded(prepare(image, preset), device)
 
 
 def together(pages: Sequence[Views]) -> Views:
-    """The global views of several images, which are not cut, one after another. Raises DsocrError."""
+    """Join the global views of several images, which have no tiles. Raises DsocrError."""
     require_whole(page.grid for page in pages)
 
     def on_host() -> PreparedImage:
@@ -68,7 +68,7 @@ def together(pages: Sequence[Views]) -> Views:
 
 
 def staged(image: PreparedImage, device: torch.device) -> Staged:
-    """Views that the host has made, where a copy to that device waits for nothing. On any thread."""
+    """Put views made by the host where the copy to the device need not wait. On any thread."""
     whole = image.global_view.reshape(-1, *image.global_view.shape[-3:])
     return _staged(whole, device), _staged(image.tiles, device)
 
@@ -84,13 +84,13 @@ def _staged(views: Bytes, device: torch.device) -> Tensor:
 
 
 def uploaded(image: PreparedImage, device: torch.device, held: Staged | None = None) -> Views:
-    """Views that the host has made, staged before or here."""
+    """Copy views made by the host to the device; `held` are those that `staged` has prepared."""
     view, tiles = (part.to(device, non_blocking=True) for part in held or staged(image, device))
     return Views(view, tiles, image.grid, image.image_size, lambda: image, image.more_sizes)
 
 
 def can_resize(device: torch.device) -> bool:
-    """Tell whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
+    """Tell whether the device makes views: a GPU, with a Pillow that resizes as expected."""
     return device.type == "cuda" and bytes_hold()
 
 
@@ -100,12 +100,12 @@ _KNOWN_SIZES: tuple[tuple[Size, Size], ...] = (
     ((24, 24), (30, 30)), ((24, 48), (12, 16)), ((48, 24), (12, 6)), ((12, 36), (9, 29)), ((36, 12), (35, 9)),
     ((30, 20), (20, 30)),
 )  # fmt: skip
-"""Sizes before and after: either side is resized first, some near the border between both."""
+"""Sizes (before, after) to test Pillow with, some near the change of which side comes first."""
 
 
 @functools.cache
 def bytes_hold() -> bool:
-    """Tell whether a few images have Pillow's bytes: another version may choose or round otherwise."""
+    """Test with a few images whether the device's bytes are Pillow's: another version may differ."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 131, 3), np.uint8)
     pages = [(noise[:height, :width], size) for (width, height), size in _KNOWN_SIZES]
     return all(
@@ -117,7 +117,7 @@ def bytes_hold() -> bool:
 
 
 def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
-    """The views of an RGB page, as `page.preprocess.prepare` makes them on the host."""
+    """Make the views of an RGB page on the device, as `page.preprocess.prepare` does on the host."""
     page = _page_on(device, image)  # (H, W, 3)
     grid, side = page_grid(*image.size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
@@ -126,8 +126,8 @@ def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Vi
 
 
 def _page_on(device: torch.device, image: Image.Image) -> Tensor:
-    """The bytes of an RGB page, (H, W, 3). Copied once where Pillow holds them in one piece."""
-    import pyarrow as pa  # a tenth of a second, which only a GPU's first page pays
+    """Bytes of an RGB page on the device, (H, W, 3)."""
+    import pyarrow as pa  # takes a tenth of a second, once
 
     try:
         held = np.asarray(pa.array(image).flatten())  # four bytes a pixel, without a copy
@@ -140,7 +140,7 @@ def _page_on(device: torch.device, image: Image.Image) -> Tensor:
 
 
 def resized(page: Tensor, size: Size) -> Tensor:
-    """`Image.resize(size)` of bytes (H, W, 3), bicubic."""
+    """Resize bytes (H, W, 3) to `size`, bicubic, with the bytes of `Image.resize`."""
     before = (page.shape[1], page.shape[0])
     sides = (0, 1) if height_first(before, size) else (1, 0)
     for side in sides:
@@ -151,7 +151,7 @@ def resized(page: Tensor, size: Size) -> Tensor:
 
 
 def _one_pass(page: Tensor, side: int, length: int) -> Tensor:
-    """A resize along rows (`side` 0) or columns (1)."""
+    """Resize along rows (`side` 0) or columns (1)."""
     pixels, weights = _windows_on(page.device, page.shape[side], length)
     values = page.int()
     shape = (-1, 1, 1) if side == 0 else (1, -1, 1)
@@ -170,7 +170,7 @@ def _windows_on(device: torch.device, before: int, after: int) -> tuple[Tensor, 
 
 
 def _padded(page: Tensor, side: int) -> Tensor:
-    """`ImageOps.pad` to a square of that side, (S, S, 3)."""
+    """Fit into a square of that side, (S, S, 3), with the bytes of `ImageOps.pad`."""
     (width, height), (left, top) = padded_area((page.shape[1], page.shape[0]), side)
     if (width, height) == (side, side):
         return resized(page, (side, side))
@@ -189,7 +189,7 @@ def _tiles(page: Tensor, grid: Grid, side: int) -> Tensor:
 
 
 def _copied(view: Tensor, tiles: Tensor, grid: Grid, size: Size) -> Callable[[], PreparedImage]:
-    """Begin to copy the views to the host. The returned call waits for them."""
+    """Begin to copy the views to the host. The returned function waits for them."""
     on_gpu = view.device.type == "cuda"
     copies = [
         torch.empty(part.shape, dtype=part.dtype, pin_memory=on_gpu and len(part) > 0)

@@ -45,24 +45,24 @@ from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
 
 PASS_ROWS = (4, 8)
-"""Rows that a slot may have in a pass over drafts."""
+"""Numbers of rows a slot that a pass over drafts may have."""
 MOST_ROWS = max(PASS_ROWS)
 POSITIONS_STEP = 64
-"""Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
+"""Cache positions are a multiple of this, so that every slot's rows begin at an aligned address."""
 
 
 def slot_positions(prompt_tokens: int, limit: int) -> int:
-    """P: positions that a slot holds for such a page."""
+    """P: positions of a slot for a page with that prompt and token limit."""
     return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
 
 
 def ring_slack(config: DecoderConfig, drafted: bool) -> int:
-    """Slots of a ring beyond its window, so that refused rows of a draft never overwrite visible keys."""
+    """Places of a ring beyond its window, so that refused rows of a draft never overwrite visible keys."""
     return MOST_ROWS - 1 if drafted and config.window is not None else 0
 
 
 def position_bytes(config: DecoderConfig, dtype: torch.dtype, precision: Precision) -> int:
-    """Count the bytes of a position's keys and values in all layers."""
+    """Bytes of keys and values of one position in all layers."""
     size = 1 if precision == "fp8-kv" else dtype.itemsize
     return 2 * config.layers * config.heads * config.head_dim * size
 
@@ -75,14 +75,14 @@ def slot_bytes(
     drafted: bool = False,
     precision: Precision = "off",
 ) -> int:
-    """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
+    """Device memory of one slot: its cache, a token and match lengths for each position, its logits."""
     cache = position_bytes(config, dtype, precision)
     rows = MOST_ROWS if drafted else 1
     return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
 
 
 class SlotCaches:
-    """`keys` and `values` (L, S, h, P, D), and of those in 8 bits the `scales` (L, S, h)."""
+    """Caches of all slots: `keys`, `values` (L, S, h, P, D); with 8 bits also their `scales` (L, S, h)."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, precision: Precision
@@ -99,12 +99,12 @@ class SlotCaches:
             self._prompt = torch.empty(2, layers, 1, *rest, dtype=dtype, device=device)
 
     def of_layer(self, number: int) -> Scales:
-        """The scales of a layer, (S, h) each."""
+        """Scales of keys and values of a layer, (S, h) each."""
         keys, values = (None if scale is None else scale[number] for scale in self.scales)
         return keys, values
 
     def of_slot(self, slot: int) -> KvCache:
-        """Give that slot's cache, empty, for a prefill."""
+        """Empty cache of one slot, for a prefill."""
         if self._prompt is None:
             return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
         cache = _Rounded.over(self._prompt[0], self._prompt[1])
@@ -112,7 +112,7 @@ class SlotCaches:
         return cache
 
     def round(self, slot: int, prompt: tuple[Tensor, Tensor], count: int) -> None:
-        """Bring the first positions of full keys and values, (L, 1, h, P, D) each, into a slot."""
+        """Round the first positions of full-precision keys and values, (L, 1, h, P, D) each, into a slot."""
         for half, mine, scales in zip(prompt, (self.keys, self.values), self.scales, strict=True):
             written, scale = half[:, 0, :, :count], None  # (L, h, N, D)
             if scales is not None:
@@ -122,7 +122,7 @@ class SlotCaches:
 
 
 class _Rounded(KvCache):
-    """The cache of a prefill, which is rounded into its slot once it is whole."""
+    """Full-precision cache of a prefill, which is rounded into its slot when the prefill has ended."""
 
     into: tuple[SlotCaches, int]
 
@@ -133,7 +133,7 @@ class _Rounded(KvCache):
 
 
 class BatchRows:
-    """Buffers of the rows that a step feeds, by what they hold; all but `starts` grow with the rows."""
+    """Buffers of a step with a certain number of rows a slot."""
 
     def __init__(
         self, config: DecoderConfig, rows: int, splits: int, dtype: torch.dtype, device: torch.device
@@ -164,7 +164,7 @@ class BatchRows:
         self.best_token = zeros(rows, parts, dtype=torch.int32)
 
     def first(self, rows: int) -> BatchRows:
-        """First rows of these buffers."""
+        """These buffers cut to their first rows."""
         part, held = copy(self), len(self.x)
         for name, tensor in vars(self).items():
             if name != "starts":
@@ -173,22 +173,22 @@ class BatchRows:
 
 
 PROGRAMS = 2560
-"""Programs of attention, about: as many as fit at once."""
+"""Number of attention programs that run at the same time, about."""
 FEWEST_SPLITS, MOST_SPLITS = 4, 32
 
 
 @dataclass(frozen=True)
 class BatchLaunches:
-    """Block sizes of the kernels. `splits` None chooses by the number of slots, the grouped ones likewise."""
+    """Block sizes of the kernels. None of `splits` or of a tile chooses by the number of slots."""
 
     attention: Launch = field(default=Launch(32, 1))
-    """One warp: where keys are 8 bits wide, more wait for each other longer than for memory."""
+    """One warp: with 8-bit keys several would wait for each other longer than for memory."""
     stages: int = 3
     splits: int | None = None
     rows: Launch = field(default=Launch(1024, 4))
-    """Launch of kernels that read a row: routing, gating, joining, the rule."""
+    """Launch of kernels whose program is a row: routing, gating, joining, the n-gram rule."""
     small: Launch = field(default=Launch(1, 1))
-    """Launch of kernels that read a few numbers a program."""
+    """Launch of kernels whose program reads a few numbers."""
     best: Launch = field(default=Launch(2048, 4))
     accept: Launch = field(default=Launch(512, 8))
     gate_up: Tile | None = None
@@ -202,17 +202,17 @@ class BatchLaunches:
 
 
 Named = tuple[str, Callable[[], object]]
-"""A launch, or several, by a name."""
+"""Name of a kernel, with its launch or launches."""
 Tiles = tuple[Tile, Tile]
-"""Launches of the experts' gate and up, and of down."""
+"""Tiles of the experts' gate and up products, and of their down product."""
 
 
 class BatchStep:
     """Weights, caches and buffers of `slots` sequences, and `run()`, which decodes one token of each.
 
-    A slot's life: `cache_of(slot)` takes a prefill, `begin` sets the page, `first` takes the prefill's logits
-    and chooses the first token as every later one is; steps follow until `states` says done. `run` waits for
-    nothing and may be captured.
+    Use of a slot: `cache_of(slot)` takes a prefill, `begin` sets the page, `first` chooses the first token
+    from the prefill's logits. Then follow steps until `states` says done. `run` waits for nothing and may be
+    captured.
     """
 
     def __init__(
@@ -230,8 +230,8 @@ class BatchStep:
         precision: Precision = "off",
         own_text: bool = False,
     ) -> None:
-        """For pages of `positions`, of which a slot's cache holds `held`; several rows a slot if `drafted`,
-        with `own_text` by a page's own tokens so far. Raises ValueError.
+        """Slots for pages of `positions`, of which the cache has room for `held`. With `drafted` a slot may
+        have several rows; with `own_text` pages draft from their own tokens. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
@@ -250,7 +250,7 @@ class BatchStep:
         self.caches = SlotCaches(cache, dtype, device, precision)
         self.keys, self.values = self.caches.keys, self.caches.values
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
-        written = positions + POSITIONS_STEP  # the last token is written one behind the last position
+        written = positions + POSITIONS_STEP  # the last token is written one past the last position
         self.tokens = zeros(slots, written, dtype=torch.int32)
         self.states = zeros(slots, decode_state.SIZE, dtype=torch.int32)
         self.states[:, decode_state.DONE] = 1
@@ -265,7 +265,7 @@ class BatchStep:
         splits = self.launches.splits_for(slots, heads)
         rows = BatchRows(config, slots * turns // 2, splits, dtype, device)
         self.rows = {each: rows.first(slots * each) for each in ((1, *PASS_ROWS) if drafted else (1,))}
-        """Buffers by the rows that a slot has in a step."""
+        """Buffers by number of rows a slot."""
         self._first_logits = zeros(1, config.vocab_size)
         gate_up, down = grouped_launches(
             slots * config.experts_per_token, config.routed_experts, dtype, device
@@ -282,16 +282,16 @@ class BatchStep:
 
     @property
     def logits(self) -> Tensor:
-        """Logits (S, V) of the last one-row step, -inf where banned. A finished slot's are undefined."""
+        """Logits (S, V) of the last one-row step, -inf where banned; undefined in finished slots."""
         return self.rows[1].logits
 
     def fits(self, prompt: int, limit: int) -> bool:
-        """Tell whether a slot holds a page of so many tokens."""
+        """Tell whether a page with that prompt and token limit fits into a slot."""
         held = KvCache.positions(self.config, prompt, limit) + self.slack
         return prompt + limit <= self.positions and held <= self.held
 
     def cache_of(self, slot: int) -> KvCache:
-        """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
+        """Empty part of the cache for a prefill. The slot must have finished."""
         return self.caches.of_slot(slot)
 
     def begin(
@@ -302,7 +302,7 @@ class BatchStep:
         ngram: NgramPolicy | int,
         draft: Sequence[int] = (),
     ) -> None:
-        """Set what the slot decodes. Only queues work. Raises ValueError when it does not fit the slot."""
+        """Set the page of a slot. Only queues work. Raises ValueError when it does not fit."""
         count = len(prompt_ids)
         policy = NgramPolicy.of(ngram)
         if count < 1 or limit < 1:
@@ -315,7 +315,7 @@ class BatchStep:
         state = torch.tensor(row, dtype=torch.int32)
         host = torch.cat([ids, matched, state])
         if self.device.type == "cuda":
-            host = host.pin_memory()  # a copy from other memory would wait for all that is queued
+            host = host.pin_memory()  # pinned: other memory would make the copy wait
         self.tokens[slot, :count].copy_(host[:count], non_blocking=True)
         # The row of the step before the first, whose current token is the prompt's last.
         before = (count - 2) % self._matched.shape[1]
@@ -339,12 +339,12 @@ class BatchStep:
         kernels(take_best_rows)(*best, tokens, states, self.eos_token_id, self.config.vocab_size, at.small)
 
     def run(self, rows: int = 1) -> None:
-        """Feed every live slot's current token, and of its draft so many less one; append what follows."""
+        """Feed each live slot's current token and `rows` - 1 drafted ones. Append the tokens that follow."""
         for _, launch in self.parts(rows):
             launch()
 
     def parts(self, rows: int = 1) -> Iterator[Named]:
-        """Every launch of a step in order, by its name."""
+        """Every launch of a step in order, with its name."""
         at, use, weights, b = self.launches, self.kernels, self.weights, self.rows[rows]
         tokens, states, best = self.tokens, self.states, (b.best_logit, b.best_token)
         if self.own_text:
@@ -369,12 +369,12 @@ class BatchStep:
             yield "take", partial(use(accept), best, tokens, states, self.drafts, ids, at.accept)
 
     def _draft_own_text(self) -> None:
-        """Draft each slot's tokens up to the current one."""
+        """Make each slot's tokens up to the current one its draft."""
         assert self.drafts is not None
         torch.add(self.states[:, decode_state.POSITION], 1, out=self.drafts[1][:, LENGTH])
 
     def _norm(self, b: BatchRows, gain: Tensor, **parts: Tensor) -> Callable[[], None]:
-        """x += the parts of the block's output; y = its norm."""
+        """Add the parts of the block's output to x, and write the norm of x to y."""
         return partial(self.kernels(add_and_norm), b.x, gain, b.y, self.config.rms_norm_eps, **parts)
 
     def _attention(self, b: BatchRows, number: int, layer: LayerWeights) -> Iterator[Named]:
@@ -422,7 +422,7 @@ class BatchStep:
         )  # fmt: skip
 
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
-        """(R, K) by (M, K) into (R, M)."""
+        """Product of (R, K) and (M, K), written to (R, M)."""
         rows = self.slots if len(x) == self.slots or not self._alike_at_once(x, weight) else len(x)
         parts = list(zip(torch.split(x, rows), torch.split(out, rows), strict=True))
 
@@ -439,7 +439,7 @@ class BatchStep:
         return self._at_once.get(shape, False)
 
     def _tiles_for(self, b: BatchRows, experts: Experts) -> Tiles:
-        """Tiles of a row a slot, or those for more rows where these give the same bits."""
+        """Tiles for the experts: larger ones for several rows where they give the same bits."""
         own, chosen = (self._gate_up_launch, self._down_launch), self.config.experts_per_token
         if len(b.x) == self.slots or self.device.type != "cuda":
             return own
@@ -447,7 +447,7 @@ class BatchStep:
             wider = grouped_launches(b.order.numel(), self.config.routed_experts, b.y.dtype, self.device)
             alike = _same_bits_in_tiles(b.y, chosen, experts, own, wider)
             if alike is None:
-                return own  # not known yet
+                return own  # compared at the first use
             self._tiles[len(b.x)] = wider if alike else own
         return self._tiles[len(b.x)]
 
@@ -457,16 +457,16 @@ class BatchStep:
 
 
 def _same_bits_at_once(x: Tensor, weight: Tensor, at_once: int) -> bool:
-    """Tell whether `x` (R, K) by `weight` (M, K) is, bit for bit, what it is `at_once` rows at a time."""
+    """Tell whether the product of `x` (R, K) and `weight` (M, K) has the bits of `at_once` rows at a time."""
     tried = _random(x)
     apart = torch.cat([torch.mm(some, weight.t()) for some in torch.split(tried, at_once)])
     return torch.equal(torch.mm(tried, weight.t()), apart)
 
 
 def _same_bits_in_tiles(y: Tensor, chosen: int, experts: Experts, one: Tiles, other: Tiles) -> bool | None:
-    """Tell whether rows `y` (R, C), each to as many `chosen` experts, give the same bits in both tiles.
+    """Tell whether rows `y` (R, C), sent to their `chosen` experts, get the same bits from both tiles.
 
-    None where kernels are compiled and not run (`kernels.compile`): nothing was written to compare.
+    None while kernels are compiled and not run (`kernels.compile`): nothing is written to compare.
     """
     count, inner, width = len(y) * chosen, experts.gate.shape[1], y.shape[1]
     generator = torch.Generator(y.device).manual_seed(1)

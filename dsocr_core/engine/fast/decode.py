@@ -1,4 +1,4 @@
-"""Greedy decoding in groups: the device writes tokens, the host reads them a group behind."""
+"""Greedy decoding in groups of steps. The device writes tokens; the host reads them one group later."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from dsocr_core.reading.records import NgramPolicy
 About = TypeVar("About")
 
 GROUP = 16
-"""Tokens between two reads of what the device wrote."""
+"""Tokens between two reads by the host."""
 
 STEPS_A_GRAPH = 8
-"""Two a group. 4 and 16 were measured slower (docs/performance.md)."""
+"""Steps of one CUDA graph, two graphs a group. 4 and 16 were slower (docs/performance.md)."""
 
 POSITIONS_STEP = 1024
-"""Step of cache sizes, so that few pages need a larger cache and graph than the last one."""
+"""Cache sizes are multiples of this, so that pages seldom need a new cache and graph."""
 
 
 class Timestamp:
-    """A CUDA event, or the clock where there is no device."""
+    """A point in time: a CUDA event, or the clock's time on a CPU."""
 
     def __init__(self, device: torch.device, timed: bool) -> None:
         self._event: torch.cuda.Event | None = None
@@ -50,21 +50,21 @@ class Timestamp:
             self._event.synchronize()
 
     def milliseconds_to(self, other: Timestamp) -> float:
-        """Both must have passed and been timed."""
+        """Milliseconds between two timestamps, both of which must have passed and be timed."""
         if self._event is not None and other._event is not None:
             return float(self._event.elapsed_time(other._event))
         return (other._seconds - self._seconds) * 1e3
 
 
 class Copies:
-    """Tensors on their way to the host, there once the work queued before has ended."""
+    """Copies of tensors to the host, complete when the work queued before has ended."""
 
     def __init__(self, *tensors: Tensor, timed: bool = False) -> None:
         self._tensors = [_to_host(tensor) for tensor in tensors]
         self.arrived = Timestamp(tensors[0].device, timed)
 
     def read(self) -> list[list[Any]]:
-        """Wait for them; each as a list."""
+        """Wait for the copies. Returns each as a list."""
         self.arrived.wait()
         return [tensor.tolist() for tensor in self._tensors]
 
@@ -78,20 +78,20 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Queued(Generic[About]):
-    """A group of steps: what it is `about`, and copies of what it wrote."""
+    """A queued group of steps with the caller's `about`, and copies of its outputs."""
 
     about: About
     copies: Copies
     began: Timestamp | None
-    """None: untimed."""
+    """When the group began; None where groups are not timed."""
 
     def milliseconds(self) -> float | None:
-        """Time of the steps on the device, with copies; None: not timed. They must have been read."""
+        """Time of the group on the device with its copies; None where not timed. Read the copies before."""
         return None if self.began is None else self.began.milliseconds_to(self.copies.arrived)
 
 
 class GroupPipeline(Generic[About]):
-    """Groups of steps, read one behind: the device waits for nothing, the host for an event a group."""
+    """Queue of groups of steps. The host reads a group while the next one runs, so the device never waits."""
 
     def __init__(self, device: torch.device, timed: bool = False) -> None:
         self._device, self._timed = device, timed
@@ -99,17 +99,17 @@ class GroupPipeline(Generic[About]):
 
     @property
     def running(self) -> bool:
-        """Tell whether a group was queued and not yet given out."""
+        """True while a queued group has not been returned."""
         return self._running is not None
 
     def queue(self, about: About, run: Callable[[], None], *outputs: Tensor) -> Queued[About] | None:
-        """Queue a group and copies of its outputs; give out the group before, to read while this one runs."""
+        """Queue a group and copies of its outputs. Returns the group before, to be read meanwhile."""
         began = Timestamp(self._device, timed=True) if self._timed else None
         run()
         return self._next(Queued(about, Copies(*outputs, timed=self._timed), began))
 
     def last(self) -> Queued[About] | None:
-        """Give out the group that was queued last."""
+        """Return the group that was queued last."""
         return self._next(None)
 
     def _next(self, following: Queued[About] | None) -> Queued[About] | None:
@@ -118,7 +118,7 @@ class GroupPipeline(Generic[About]):
 
 
 class FastDecoder:
-    """Decodes one page at a time; reuses its cache and graph for the next page. Hold the device's lock."""
+    """Decoder of one page at a time. Its cache and graph are reused. Hold the device's lock."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class FastDecoder:
     def start(
         self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
-        """An empty sequence for the prefill of that prompt. It lasts until the next `start`."""
+        """Empty sequence for the prefill of a prompt. It is valid until the next `start`."""
         step = self._graph_for(len(prompt_ids), limit).step
         step.cache.length = 0
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
@@ -150,7 +150,7 @@ class FastDecoder:
         graph = self._graph
         if graph is None or sequence.cache is not graph.step.cache:
             raise ValueError("the sequence is not the one that was started last")
-        # Nothing is waited for: the device goes on from the prefill to the first steps.
+        # No wait: the device goes on from the prefill to the first steps.
         first = best_allowed(logits, sequence.rule.banned())
         graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
 
@@ -173,15 +173,15 @@ class FastDecoder:
                     return
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
-        """The present graph, or a new one when its cache is too small."""
+        """The graph, made anew when the cache is too small."""
         held = KvCache.positions(self._model.config.decoder, prompt, limit)
         if self._graph is None or not self._graph.step.holds(prompt + limit, held):
-            self._graph = None  # gives the memory back first
+            self._graph = None  # frees its memory first
             self._graph = StepGraph(self.step_for(prompt, limit), min(STEPS_A_GRAPH, self._group))
         return self._graph
 
     def step_for(self, prompt: int, limit: int) -> DecodeStep:
-        """A new step whose cache has room for such a page."""
+        """New step whose cache has room for such a page."""
         config = self._model.config.decoder
         sizes = prompt + limit, KvCache.positions(config, prompt, limit)
         positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
@@ -191,7 +191,7 @@ class FastDecoder:
 
 
 class StepGraph:
-    """`replay()` runs a step, `group` times in one graph where that fits. It must be idle at first."""
+    """CUDA graph of a step, and one of `group` steps where that fits. The step must be idle at first."""
 
     def __init__(self, step: DecodeStep, group: int = 1) -> None:
         self.step, self._group = step, group
@@ -212,6 +212,6 @@ class StepGraph:
 
 
 def repeated(count: int, run: Callable[[], None]) -> None:
-    """Call it so many times."""
+    """Call `run` `count` times."""
     for _ in range(count):
         run()

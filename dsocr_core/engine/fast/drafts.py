@@ -1,6 +1,6 @@
-"""Drafts of a batch's pages: what each gave so far, and how many rows a slot the next steps have.
+"""Drafts of the pages in a batch: how right each was, and how many rows a slot the next steps have.
 
-All slots take a step together, so one number of rows serves all, by what the drafts together are worth.
+All slots take a step together, so one number of rows serves all. It is the best for all drafts together.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from dsocr_core.kernels.batch.drafts import (
 )
 
 MOST_DRAFTED = 16384
-"""Tokens of a draft that the device holds; the rest is left out."""
+"""Most tokens of a draft that the device holds."""
 FIRST_ROWS = 4
-"""Rows that a draft is trusted with before its first pass."""
+"""Rows of a draft's first pass."""
 COSTS = {1: 1.0, 4: 1.4, 8: 1.85}
-"""Time of a step of all slots by its rows, in single steps, on an H200 (docs/performance.md)."""
+"""Time of a step of all slots by its rows; a step of one row is 1. On an H200 (docs/performance.md)."""
 
 _TRIED, _RIGHT = 2.0, 1.8
 _FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
-"""Shares left of what was counted before: as a rule, and where what came is so many deviations from it."""
+"""Share of old counts that stays after a pass: usual, and after a surprise of so many deviations."""
 
 
 def draft_rows(tokens: Sequence[int], first_new: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """A draft for positions from `first_new` on, and its state, int32; unknown ids propose nothing."""
+    """Tokens and state (int32) of a draft for positions from `first_new` on. Unknown ids propose nothing."""
     draft = torch.tensor(tokens[:MOST_DRAFTED], dtype=torch.int64)
     draft[(draft < 0) | (draft >= vocabulary)] = NOTHING
     state = torch.zeros(DRAFT_SIZE, dtype=torch.int32)
@@ -46,15 +46,15 @@ def draft_rows(tokens: Sequence[int], first_new: int, vocabulary: int) -> tuple[
 
 
 def tokens_a_pass(rows: int, right: float) -> float:
-    """Expected tokens of a pass whose drafted tokens are right with that probability each."""
+    """Expected tokens of a pass when each drafted token is right with probability `right`."""
     return float(rows) if right >= 1.0 else (1.0 - right**rows) / (1.0 - right)
 
 
 class SlotDraft:
-    """A page's draft, by the state that its slot was last read with."""
+    """Statistics of a page's draft, from the states of its slot."""
 
     def __init__(self, drafted: bool, trusted: bool = True) -> None:
-        """A draft that is not `trusted` is first compared with what single steps give."""
+        """A draft that is not `trusted` is first compared with tokens of single steps."""
         self._right, self._tried = _RIGHT if trusted else 0.0, _TRIED
         self._drafted = drafted
         self._last = [0] * DRAFT_SIZE
@@ -62,17 +62,17 @@ class SlotDraft:
 
     @property
     def right(self) -> float:
-        """Share of drafted tokens that were right of late."""
+        """Recent share of drafted tokens that were right."""
         return self._right / self._tried
 
     def expected(self, rows: int) -> float:
-        """Tokens of a pass of so many rows, as the draft was so far."""
+        """Expected tokens of a pass with so many rows."""
         if not self._drafted:
             return 1.0
         return tokens_a_pass(rows if self._made else min(rows, FIRST_ROWS), self.right)
 
     def take(self, state: Sequence[int], rows: int) -> int:
-        """Take in the state after steps of so many rows: the passes made since."""
+        """Add the passes since the last state, whose steps had `rows` rows. Returns how many there were."""
         since = [now - before for now, before in zip(state, self._last, strict=True)]
         self._count(since[RIGHT], since[WRONG])
         self._last = list(state)
@@ -88,7 +88,7 @@ class SlotDraft:
         self._right, self._tried = self._right * left + right, self._tried * left + some
 
     def facts(self) -> dict[str, str] | None:
-        """The page's passes and the tokens proposed and accepted in them; None without a draft."""
+        """Passes of the page, tokens proposed and accepted in them; None without a draft."""
         if not self._drafted:
             return None
         counts = {"passes": PASSES, "drafted": DRAFTED, "accepted": ACCEPTED}
@@ -97,5 +97,5 @@ class SlotDraft:
 
 
 def best_rows(drafts: Collection[SlotDraft]) -> int:
-    """Rows a slot that give these pages the most tokens a second."""
+    """Number of rows a slot that gives most tokens a second with these drafts."""
     return max(COSTS, key=lambda rows: sum(each.expected(rows) for each in drafts) / COSTS[rows])

@@ -22,11 +22,11 @@ from dsocr_core.page.prompt import PromptIds
 from dsocr_core.reading.records import CancelToken, NgramPolicy
 
 PAGES_A_PASS = 4
-"""Pages of one shape that a batch prefills at once."""
+"""Pages of one shape that are prefilled together in a batch."""
 
 
 class FastEngine(Engine):
-    """An image's views at once, the prompt in few launches, eight decoded tokens a graph."""
+    """Engine for a GPU: an image's views at once, the prompt in few launches, decoding by CUDA graphs."""
 
     name = "fast"
 
@@ -47,7 +47,7 @@ class FastEngine(Engine):
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
-        """Compile all kernels at once with the first page."""
+        """With the first page, compile all kernels side by side."""
         kind = "page" if step is None else "batch"
         if kind in self._ready or self.checkpoint.model.device.type != "cuda":
             return
@@ -80,13 +80,13 @@ class FastEngine(Engine):
         features: list[Tensor] = []
         for views in pixels.images:
             tokens = self._see(views, timer, cancel)
-            # The next image's pass overwrites them.
+            # copied: the next image's pass overwrites them
             features += tokens if len(pixels.images) == 1 else [each.clone() for each in tokens]
         with timer.stage(Stage.VISION_FUSION):
             return self._prompt.embed(prompt, pixels.fused(features))[None]
 
     def _see(self, views: Seq[Tensor], timer: StageTimer, cancel: CancelToken | None) -> tuple[Tensor, ...]:
-        """Vision tokens of each view size. They last until the next pass."""
+        """Vision tokens of each view size, valid until the next pass."""
         if cancel is not None and cancel.is_set():
             raise Cancelled
         vision = self._vision.start(views)
@@ -106,7 +106,7 @@ class FastEngine(Engine):
     ) -> list[Tensor]:
         if at_once == 1:
             return super().prefill_pages(pages, at_once, timer, cancel)
-        # Fewer are filled up with one of them: the products' rows, and so their bits, are always as many.
+        # Fewer pages are padded with one of them: products with as many rows have the same bits.
         filled = [*pages, *[pages[-1]] * (at_once - len(pages))]
         views = [torch.cat(each) for each in zip(*(pixels.passes for _, pixels, _ in filled), strict=True)]
         tokens = self._see(views, timer, cancel)
@@ -143,4 +143,4 @@ class FastEngine(Engine):
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (EagerEngine, FastEngine)}
-"""By name."""
+"""Engines by name."""

@@ -1,4 +1,4 @@
-"""CUDA graphs: what is captured, and the passes that are captured by their shape."""
+"""CUDA graphs, and captured passes by the shape of their input."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Pass = TypeVar("Pass")
 
 
 class SideStream:
-    """A second CUDA stream: overlaps two pieces of work and joins them."""
+    """A second CUDA stream, to run two pieces of work at the same time."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def overlap(self, side: Callable[[], Side], main: Callable[[], Main]) -> tuple[Side, Main]:
-        """Queue both. Later work waits for both. Results of `side` last until the next call."""
+        """Queue both at once. Later work waits for both. Outputs of `side` last until the next call."""
         if self._stream is None:
             return side(), main()
         here = torch.cuda.current_stream(self._stream.device)
@@ -36,18 +36,18 @@ class SideStream:
 
 @dataclass(frozen=True)
 class Recording:
-    """A graph, and what it ran, which holds the buffers that a replay writes to."""
+    """A graph with the function it captured, which holds the buffers that a replay writes."""
 
     run: Callable[[], None]
     graph: torch.cuda.CUDAGraph
 
     def replay(self) -> None:
-        """Queue what `run` launched."""
+        """Queue the captured launches."""
         self.graph.replay()
 
 
 def record(run: Callable[[], None], device: torch.device) -> Recording:
-    """Record what `run` launches. Runs it once before, to compile its kernels."""
+    """Capture what `run` launches. It is run once before, to compile its kernels."""
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
@@ -58,19 +58,19 @@ def record(run: Callable[[], None], device: torch.device) -> Recording:
 
 def _captured(run: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    # Other threads may use the device meanwhile: their work does not belong to this graph.
+    # Other threads may use the device meanwhile; their work is not captured.
     with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         run()
     return graph
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """A recorder, or None without CUDA: nothing can be captured."""
+    """A recorder; None without CUDA, where nothing can be captured."""
     return Recorder(device) if device.type == "cuda" else None
 
 
 class Recorder:
-    """Captures graphs of which one runs at a time: one side stream, one pool of memory for all."""
+    """Maker of graphs that run one at a time and share a side stream and a memory pool."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +78,7 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Record what `run` launches, which has run before with such shapes; a replay writes what it set.
+        """Capture what `run` launches, which must have run with such shapes. Returns the replay.
 
         The caller holds its buffers.
         """
@@ -87,16 +87,16 @@ class Recorder:
 
 
 class CapturedPasses(Generic[Shape, Pass]):
-    """Captured passes of the shapes that came last, `most` at most: a shape's is made when it comes again."""
+    """Captured passes of the last `most` shapes. A shape is captured when it comes a second time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: OrderedDict[Shape, Pass | None] = OrderedDict()
 
     def get(self, shape: Shape, make: Callable[[], Pass]) -> Pass | None:
-        """Give the shape's pass, made now at the second time; None at the first."""
+        """The shape's captured pass, made now if this is its second time; None at the first."""
         if shape not in self._seen and len(self._seen) == self._most:
-            self._seen.popitem(last=False)  # gives the memory back first
+            self._seen.popitem(last=False)  # frees its memory first
         found = (self._seen[shape] or make()) if shape in self._seen else None
         self._seen[shape] = found
         self._seen.move_to_end(shape)

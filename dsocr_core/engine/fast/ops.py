@@ -1,6 +1,6 @@
-"""The operations of vision and prefill between matrix products: kernels on a GPU, their references elsewhere.
+"""Operations of vision and prefill between matrix products: kernels on a GPU, their references elsewhere.
 
-Views of several sizes are one matrix: `rows_by_size` and `maps` give the rows of each.
+Views of several sizes are one matrix; `rows_by_size` and `maps` find the rows of each size.
 
 Letters: T tokens, C width, h heads, g heads of keys and of values, D head dim, k experts a token, I inner
 width, P positions of the cache, B views of one size, G patches along a view's side, M patches of all views.
@@ -26,11 +26,11 @@ from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.prefill.window_attention import window_attention, window_launch
 
 Groups = list[tuple[int, int]]
-"""(B, G) of each view size, in the order of their patches."""
+"""(B, G) of each view size, in the order of their rows."""
 
 
 def rows_by_size(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """Yield the rows of each view size, and the size."""
+    """Yield the rows of each view size, with (B, G)."""
     start = 0
     for count, side in groups:
         end = start + count * (side**2 + class_token)
@@ -50,7 +50,7 @@ def map_rows(view: Tensor) -> Tensor:
 
 
 class Ops:
-    """Operations of the fast passes. A method may overwrite what it says."""
+    """Operations of the fast passes. A method's docstring says which arguments it overwrites."""
 
     def __init__(self, kernels: bool) -> None:
         self.kernels = TRITON if kernels else PLAIN
@@ -100,14 +100,14 @@ class Ops:
     def window_attention(
         self, qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int
     ) -> None:
-        """Write `out` (T, C): `kernels.window_attention`."""
+        """Attention in windows, `kernels.prefill.window_attention`; writes `out` (T, C)."""
         launch = window_launch(window, is_roomy(qkv.device))
         self.kernels(window_attention)(qkv, bias, terms, out, grid_side, window, launch)
 
     def prefix_attention(
         self, q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, longest: int, halves: bool = True
     ) -> Tensor:
-        """(N, h, D) within views: `kernels.prefix_attention`."""
+        """Attention within views, `kernels.prefill.prefix_attention`: (N, h, D)"""
         out = q.new_empty(q.shape)
         self.kernels(prefix_attention)(q, keys, values, out, starts, longest, halves)
         return out

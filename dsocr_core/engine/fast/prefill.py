@@ -1,10 +1,10 @@
-"""The prompt through the language model in few launches: the fast engine's prefill.
+"""The fast engine's prefill: the prompt through the language model in few launches.
 
 Letters: B pages of one length, N tokens of each, C hidden size, L layers, h heads, P positions of the cache,
 D head dim, V vocabulary.
 
-The shared experts' products run beside the routed ones, which wait for weights. Of the last layer only the
-keys and values of all tokens are read again, so the rest of it runs for the last token only.
+The shared experts' products run beside the routed ones, which are bound by reading weights. The last layer
+needs keys and values of all tokens; the rest of it runs for the last token alone.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.page.prompt import PromptIds
 
 MOST_LENGTHS = 24
-"""Gundam has 17 grids of one to nine tiles, the prompt alone a few."""
+"""Most captured prompt lengths: Gundam has 17 grids of one to nine tiles, other presets a few."""
 
 MOST_TOKENS = 4096
-"""Tokens of all pages of a pass; longer prompts use plain launches. The buffer has 0.25 GB as published."""
+"""Most tokens of a captured pass; longer prompts are launched. The buffer has 0.25 GB as published."""
 
 _ROWS_AN_EXPERT = (20, 40, 80)
-"""One for each kind of tile of `grouped_launches`; prompts are not so short that they take the fourth."""
+"""Rows an expert that stand for each tile of `grouped_launches`, but the one for very short prompts."""
 
 _Key = tuple[int, int, AttentionCore]
-"""Tokens of a page, pages, attention."""
+"""(tokens of a page, pages, attention) of a captured pass."""
 
 
 def _flash_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Replace `sdpa_core`: its cuDNN plans a tenth of a second for every new prompt shape."""
+    """Attention in place of `sdpa_core`, whose cuDNN takes a tenth of a second for each new prompt length."""
     out: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=q.shape[2] > 1)[0]
     return out
 
 
 class FastPrefill:
-    """A model's decoder over a prompt."""
+    """Prefill of prompts through a model's decoder."""
 
     def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self._config, self._model = model.config.decoder, model
@@ -55,7 +55,7 @@ class FastPrefill:
         self._side = SideStream(model.device)
 
     def embed(self, prompt: PromptIds, images: Sequence[Tokens]) -> Tensor:
-        """The prompt's embeddings with vision at the image positions, (N, C). Raises ValueError."""
+        """Embeddings of a prompt with vision tokens at the image positions, (N, C). Raises ValueError."""
         model = self._model
         vision = torch.cat([model.sequence(*image) for image in images])  # (V, C)
         positions = sum(length for _, length in prompt.mask)
@@ -63,7 +63,7 @@ class FastPrefill:
             raise ValueError(f"{vision.shape[0]} vision tokens for {positions} image positions")
         ids = torch.tensor(prompt.ids)
         if model.device.type == "cuda":
-            ids = ids.pin_memory()  # from pageable memory the copy would wait for the device
+            ids = ids.pin_memory()  # pinned: otherwise the copy would wait for the device
         x = F.embedding(ids.to(model.device, non_blocking=True), self._weights.embedding)  # (N, C)
         taken = 0
         for start, length in prompt.mask:
@@ -80,7 +80,7 @@ class FastPrefill:
         core: AttentionCore,
         pages: int = 1,
     ) -> Tensor:
-        """Logits (V,) after a page, (B, V) of several, (B N, C); writes `keys` and `values` (L, h, P, D)."""
+        """Logits after each page, (V,) for one, else (B, V). Writes `keys` and `values` (L, h, P, D)."""
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._forward(embeddings.clone(), keys, values, rotary, core, pages)
 
@@ -117,7 +117,7 @@ class FastPrefill:
         return logits[0] if pages == 1 else logits
 
     def run_experts(self) -> None:
-        """Run the experts of a layer over few and many tokens, which take kernels of their own."""
+        """Run the experts of a layer over few and over many tokens, so that both kernels are compiled."""
         config, layer = self._config, self._weights.layers[-1]
         if layer.experts is None:
             return
@@ -136,7 +136,7 @@ class FastPrefill:
 
 
 class PromptGraphs:
-    """CUDA graphs of `FastPrefill.forward` for recurring lengths, with their own key and value buffers."""
+    """CUDA graphs of `FastPrefill.forward` for lengths that come again, with buffers of keys and values."""
 
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
         self._prefill, self._recorder, self._config = prefill, recorder, config
@@ -146,7 +146,7 @@ class PromptGraphs:
     def forward(
         self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
     ) -> Tensor:
-        """Logits (V,) float32 after (N, C), as `FastPrefill.forward`; they last until the next call."""
+        """As `FastPrefill.forward` of one page (N, C). Logits (V,) float32, valid until the next call."""
         tokens = embeddings.shape[0]
         if tokens > MOST_TOKENS or (found := self._recorded(embeddings, rotary, core, 1)) is None:
             return self._prefill.forward(embeddings, keys, values, rotary, core)
@@ -155,18 +155,18 @@ class PromptGraphs:
         return logits
 
     def forward_pages(self, embeddings: Tensor, pages: int, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """Logits (B, V) after several pages (B N, C). They and `copy_out` last until the next call."""
+        """Logits (B, V) of pages (B N, C). They and `copy_out` are valid until the next call."""
         if self._recorder is None and len(embeddings) > self._keys.shape[2]:
             self._keys, self._values = self._halves(len(embeddings))
         found = self._recorded(embeddings, rotary, core, pages)
         return self.run(embeddings, rotary, core, pages) if found is None else found.forward(embeddings)
 
     def run(self, embeddings: Tensor, rotary: Rotary, core: AttentionCore, pages: int) -> Tensor:
-        """Run the pass with the buffers of keys and values."""
+        """Run the pass with the graphs' own buffers of keys and values."""
         return self._prefill.forward(embeddings, self._keys, self._values, rotary, core, pages)
 
     def copy_out(self, keys: Tensor, values: Tensor, tokens: int, page: int = 0) -> None:
-        """Copy a page's `tokens` positions to (L, h, P, D) each."""
+        """Copy keys and values of a page's `tokens` positions to tensors (L, h, P, D)."""
         own = slice(page * tokens, (page + 1) * tokens)
         keys[:, :, :tokens] = self._keys[:, :, own]
         values[:, :, :tokens] = self._values[:, :, own]
@@ -182,7 +182,7 @@ class PromptGraphs:
     def _recorded(
         self, embeddings: Tensor, rotary: Rotary, core: AttentionCore, pages: int
     ) -> _Recorded | None:
-        """The captured pass of such pages; None where there is none yet."""
+        """Captured pass for pages of this length; None while there is none."""
         if self._recorder is None:
             return None
         key, recorder = (embeddings.shape[0] // pages, pages, core), self._recorder
@@ -190,7 +190,7 @@ class PromptGraphs:
 
 
 class _Recorded:
-    """The pass of one length."""
+    """Captured pass of one length."""
 
     def __init__(
         self,

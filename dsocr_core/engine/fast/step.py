@@ -36,10 +36,10 @@ from dsocr_core.reading.records import NgramPolicy
 
 @dataclass(frozen=True)
 class StepLaunches:
-    """Block sizes of every kernel, by its name, which are early, and how attention is split.
+    """Block sizes of every kernel by name, which kernels are `early`, and how attention is split.
 
-    The defaults were measured fastest on an H200 at the published sizes (`docs/performance.md`).
-    `splits` are attention's parts at most, `tiles` of `split_attention.rows` positions are read at once.
+    The defaults were measured fastest on an H200 at the published sizes (`docs/performance.md`). `splits` are
+    the most parts of attention. `tiles` of `split_attention.rows` positions are read at once.
     """
 
     embed_token: Launch = field(default=Launch(512))
@@ -64,11 +64,11 @@ class StepLaunches:
         return self.tiles * self.split_attention.rows
 
     def of(self, kernel: str) -> Launch:
-        """The launch of a kernel by the name that `DecodeStep.kernels` gives it."""
+        """Launch of a kernel, by its name in `DecodeStep.kernels`."""
         return getattr(self, kernel)
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:
-        """Writers of a kernel's early reads, for `launch.unready`. `take_best` is of the step before."""
+        """For `launch.unready`: by kernel, the kernels whose outputs it reads before its wait."""
         return {
             "qkv_rotary": ("take_best",),
             "split_attention": ("take_best",),
@@ -80,7 +80,7 @@ class StepLaunches:
         }
 
     def with_dependent(self, dependent: bool) -> StepLaunches:
-        """Switch programmatic dependent launch on or off everywhere."""
+        """Copy with programmatic dependent launch on or off for every kernel."""
         changes: dict[str, Any] = {
             name: replace(value, dependent=dependent)
             for name, value in vars(self).items()
@@ -90,15 +90,15 @@ class StepLaunches:
 
 
 def launches_for(device: torch.device) -> StepLaunches:
-    """The defaults; dependent launch from Hopper on."""
+    """Launches for a device: the defaults, with dependent launch from Hopper on."""
     return StepLaunches().with_dependent(may_overlap(device))
 
 
 Named = tuple[str, Callable[[], None]]
-"""A launch by its kernel's name."""
+"""Name of a kernel and its launch."""
 
 MATCHED_ROWS = 64
-"""Rows of the n-gram rule's counts: one a position, in turn. Two would do; the figures are of so many."""
+"""Rows of `matched` (n-gram rule), used in turn by position. Two are enough; figures are of these."""
 
 
 class DecodeStep:
@@ -114,7 +114,7 @@ class DecodeStep:
         launches: StepLaunches | None = None,
         held: int | None = None,
     ) -> None:
-        """For sequences of `positions`, of which with a window the cache has to hold `held`."""
+        """Step for sequences of `positions`; with a window the cache has room for `held` of them."""
         dtype, device = weights.embedding.dtype, weights.embedding.device
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches = launches or launches_for(device)
@@ -158,22 +158,22 @@ class DecodeStep:
         return self.state.device
 
     def holds(self, positions: int, held: int) -> bool:
-        """Tell whether so many positions fit, of which the cache holds `held`."""
+        """Tell whether so many positions fit, of which `held` are cached."""
         return positions <= self.positions and held <= self.cache.capacity
 
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
-        """Start after a prefill with the prompt's tokens and the first new one, of at most `limit`."""
+        """Start after a prefill. `tokens` are the prompt and the first new one, `limit` the most new ones."""
         self.begin_with(tokens[:-1], torch.tensor(tokens[-1], device=self.device), limit, ngram)
 
     def begin_with(
         self, prompt_ids: tuple[int, ...], first: Tensor, limit: int, ngram: NgramPolicy | int
     ) -> None:
-        """`begin` with a first token () that the device alone knows. Raises ValueError if it does not fit."""
+        """`begin` with a first token () that only the device has. Raises ValueError where it does not fit."""
         count, policy = len(prompt_ids), NgramPolicy.of(ngram)
         last = count - 1 + limit
         if count < 1 or limit < 1:
             raise ValueError(f"{count + 1} tokens, limit {limit}: nothing to decode")
-        held = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed
+        held = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed back
         if not self.holds(last, held):
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
@@ -187,7 +187,7 @@ class DecodeStep:
         self.state[decode_state.DONE] |= first == self.eos_token_id
 
     def upload(self, held: Tensor, values: Tensor) -> None:
-        """From pageable memory the copy would wait for the device."""
+        """Copy values to the device through pinned memory, so that the copy does not wait."""
         held.copy_(values.pin_memory() if self.device.type == "cuda" else values, non_blocking=True)
 
     def run(self) -> None:
@@ -196,7 +196,7 @@ class DecodeStep:
             launch()
 
     def kernels(self) -> Iterator[Named]:
-        """Every launch of a step in order, by its kernel's name."""
+        """Every launch of a step in order, with its kernel's name."""
         weights, eps, state = self.weights, self.config.rms_norm_eps, self.state
         banned = self._banned_at
         yield self._launch(embed_token, self.tokens, state, weights.embedding, self._x, self.matched, banned)
@@ -227,7 +227,7 @@ class DecodeStep:
         )
 
     def _mlp(self, layer: LayerWeights) -> Iterator[Named]:
-        """The choice of experts comes first: it is made while the shared weights load."""
+        """Launches of the feed-forward. The router comes first, while the shared weights load."""
         routed, eps, (gate, up) = layer.experts, self.config.rms_norm_eps, layer.gate_up.chunk(2)
         if routed is None:
             yield self._launch(dense_gate_up, self._x, layer.norm, gate, up, self._dense, eps)

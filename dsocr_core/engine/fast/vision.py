@@ -33,7 +33,7 @@ from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 @dataclass(frozen=True)
 class _Layer:
-    """`qkv` ((h + 2 k) D, C) with its bias, `gate_up` (2 I, C): copies, 0.47 GB of the published model."""
+    """Packed copies of a layer's weights: `qkv` ((h + 2 k) D, C) with bias, `gate_up` (2 I, C)."""
 
     norm: Tensor
     qkv: Tensor
@@ -60,7 +60,7 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Places:
-    """Rotary tables of all rows (2 M, D); starts of views (V + 1,); longest view; rows of answers (M,)."""
+    """Rotary tables of all rows (2 M, D), starts of views (V + 1,), the longest view, query rows (M,)."""
 
     cos: Tensor
     sin: Tensor
@@ -70,7 +70,7 @@ class _Places:
 
 
 class EncoderTower:
-    """SAM features (M, C) of views of (B, F) -> the queries' answers, (M, C)."""
+    """Qwen2 encoder: SAM features (M, C) of views of (B, F) -> answers of the queries, (M, C)."""
 
     joins_sam = False
 
@@ -94,13 +94,13 @@ class EncoderTower:
             q = ops.rotate_and_cache(qkv, at.cos, at.sin, keys, values, 0)  # (2 M, h, D)
             mixed = ops.prefix_attention(q, keys, values, at.starts, at.longest).flatten(1)
             if norm is following[-1]:
-                mixed, x = mixed[at.answers], x[at.answers]  # (M, C): no other row is read any more
+                mixed, x = mixed[at.answers], x[at.answers]  # (M, C): only these rows are needed
             x, y = ops.add_norm(x, layer.second_norm, eps, F.linear(mixed, layer.output))
             x, y = ops.add_norm(x, norm, eps, F.linear(ops.gated(F.linear(y, layer.gate_up)), layer.down))
         return y
 
     def _tokens(self, features: Tensor, count: int, side: int) -> Tensor:
-        """(B T, C) -> (B 2 T, C)"""
+        """Append each view's queries to its features: (B T, C) -> (B 2 T, C)"""
         queries = self._encoder.queries_for(side**2).expand(count, -1, -1)
         return torch.cat([features.view(count, side**2, -1), queries], dim=1).flatten(0, 1)
 
@@ -121,7 +121,7 @@ class EncoderTower:
 
 
 MOST_SHAPES = 12
-"""Gundam has nine: no tiles, and two to nine of them."""
+"""Most captured shapes. Gundam has nine: no tiles, and two to nine of them."""
 
 _FEATURE_PIXELS = PATCH_SIZE * DOWNSAMPLE_RATIO
 
@@ -181,7 +181,7 @@ class SamTower:
         windows = [(rows, side, block.window or side) for rows, (_, side) in rows_by_size(groups)]
         # A table is made here, before there are two streams: both may read it.
         sizes = [partial(views, *at, self._table(number, at[2])) for at in windows]
-        if len(sizes) == 2:  # neither fills the device to its end
+        if len(sizes) == 2:  # neither fills the device alone
             self._side.overlap(*sizes)
         else:
             for size in sizes:
@@ -215,7 +215,7 @@ class ClipTower:
     """SAM features (M, C) of views of (B, F) -> (M, C), class tokens left out."""
 
     joins_sam = True
-    """The projector reads SAM's features beside its own."""
+    """True where the projector reads SAM's features and this tower's."""
 
     def __init__(self, clip: Clip, ops: Ops) -> None:
         self._clip, self._ops = clip, ops
@@ -256,7 +256,7 @@ class ClipTower:
         return (torch.cat([class_token, patches], dim=1) + self._positions[side]).flatten(0, 1)
 
     def _views_of(self, groups: Groups, device: torch.device) -> tuple[Tensor, int]:
-        """Give where views start, (V + 1,), and how long one is at most."""
+        """Starts of the views, (V + 1,), and the length of the longest."""
         key = tuple(groups)
         if key not in self._views:
             lengths = [1 + side**2 for count, side in groups for _ in range(count)]
@@ -276,11 +276,11 @@ TOWERS: dict[type[nn.Module], Callable[..., ClipTower | EncoderTower]] = {
     Clip: ClipTower,
     Qwen2Encoder: EncoderTower,
 }
-"""Fast forms of what may stand behind SAM."""
+"""Fast forms of the towers that follow SAM, by stage."""
 
 
 class VisionTowers:
-    """The row's stages over all views of an image: SAM, what is behind it, the projector."""
+    """All stages of vision over all views of an image: SAM, the second tower, the projector."""
 
     def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self.device, self.dtype = model.device, model.dtype
@@ -295,12 +295,12 @@ class VisionTowers:
             return self._sam(pixels)
 
     def behind(self, features: Tensor, groups: Groups) -> Tensor:
-        """(M, C_sam) -> (M, C). `groups` says (views, features along a side) of each size."""
+        """Second tower: (M, C_sam) -> (M, C). `groups` are (views, features along a side) of each size."""
         with torch.autocast(self.device.type, enabled=False):
             return self._behind(features, groups)
 
     def projected(self, patches: Tensor, features: Tensor) -> Tensor:
-        """Give the projector's input, (M, C) or (M, C + C_sam)."""
+        """Input of the projector: (M, C), or (M, C + C_sam)."""
         return torch.cat([patches, features], dim=-1) if self._behind.joins_sam else patches
 
     def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
@@ -312,7 +312,7 @@ class VisionTowers:
 
 
 class VisionPass:
-    """The stages of one shape, to be run in order after `load`; tokens last until the next pass."""
+    """Stages of one shape. Run them in order after `load`. Tokens are valid until the next pass."""
 
     def __init__(
         self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], recorder: Recorder | None
@@ -321,14 +321,14 @@ class VisionPass:
         self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
         self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
         self.features = self.patches = torch.empty(0)
-        """(M, C) after the towers, of all views. They last as long as the tokens."""
+        """Features (M, C) of all views after the towers, valid as long as the tokens."""
         self.tokens: tuple[Tensor, ...] = ()
         """Vision tokens of each view size, (B, F F, C)."""
         stages: tuple[Callable[[], None], ...] = (self._sam, self._behind, self._project)
         self.stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
 
     def load(self, views: Sequence[Tensor]) -> None:
-        """Normalised pixels (B, 3, S, S) of each view size."""
+        """Set the normalised pixels (B, 3, S, S) of each view size."""
         for held, view in zip(self._pixels, views, strict=True):
             held.copy_(view)
 
@@ -343,7 +343,7 @@ class VisionPass:
 
 
 class FastVision:
-    """Vision of pages of any shape, captured where there is CUDA when it comes again, in one memory pool."""
+    """Vision of pages of any shape. A shape that comes again is captured; all share one memory pool."""
 
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
         self._towers = towers
@@ -351,7 +351,7 @@ class FastVision:
         self._passes = CapturedPasses[tuple[tuple[int, ...], ...], VisionPass](MOST_SHAPES)
 
     def start(self, views: Sequence[Tensor]) -> VisionPass:
-        """The stages over these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
+        """Stages for these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
         shapes = tuple(tuple(view.shape) for view in views)
         found = self._passes.get(shapes, lambda: VisionPass(self._towers, shapes, self._recorder))
         found = found or VisionPass(self._towers, shapes, None)
@@ -360,6 +360,6 @@ class FastVision:
 
 
 def _offsets(table: Tensor, side: int) -> Tensor:
-    """A table of relative positions at another side: (2 T - 1, D) -> (2 S - 1, D), by rising offset."""
+    """Resize a table of relative positions: (2 T - 1, D) -> (2 S - 1, D), by rising offset."""
     pairs = relative_positions(table, side)  # (S, S, D): query, key
     return torch.cat([pairs[0].flip(0), pairs[1:, 0]])

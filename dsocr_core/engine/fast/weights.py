@@ -25,7 +25,7 @@ from dsocr_core.models.blocks.moe import MixtureOfExperts
 
 @dataclass(frozen=True)
 class Experts:
-    """`gate` and `up` (E, I, C), `down` (E, C, I)."""
+    """Weights of a layer's experts: `gate` and `up` (E, I, C), `down` (E, C, I)."""
 
     gate: Tensor
     up: Tensor
@@ -34,9 +34,9 @@ class Experts:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """`qkv` (3 h D, C), `o` (C, h D); `wide` (E + 2 S, C) is router, gate and up, `down` (C, S).
+    """A layer: `qkv` (3 h D, C), `o` (C, h D), `wide` (E + 2 S, C) of router, gate and up, `down` (C, S).
 
-    Gate, up and down are the shared experts', or all of a dense layer: that has no `experts` and no router.
+    Gate, up and down are those of the shared experts, or of a dense layer: no `experts`, no router.
     """
 
     attention_norm: Tensor
@@ -49,36 +49,36 @@ class LayerWeights:
 
     @property
     def qkv_parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of `qkv`: those of queries, of keys and of values, (h D, C) each."""
+        """Rows of `qkv` for queries, keys and values, (h D, C) each."""
         q, k, v = self.qkv.chunk(3)
         return q, k, v
 
     @property
     def router(self) -> Tensor:
-        """(E, C); no rows in a dense layer."""
+        """Weights of the router (E, C); no rows in a dense layer."""
         return self.wide[: len(self.wide) - 2 * self.down.shape[1]]
 
     @property
     def gate_up(self) -> Tensor:
-        """(2 S, C)"""
+        """Weights of gate and up, (2 S, C)."""
         return self.wide[-2 * self.down.shape[1] :]
 
     @property
     def routed_bytes(self) -> int:
-        """Count the bytes of all routed experts."""
+        """Bytes of all routed experts."""
         experts = self.experts
         return 0 if experts is None else experts.gate.nbytes + experts.up.nbytes + experts.down.nbytes
 
     @property
     def shared_bytes(self) -> int:
-        """Count what a step reads of this layer whatever the router chooses."""
+        """Bytes of this layer that every step reads, whatever the router chooses."""
         parts = (self.attention_norm, self.qkv, self.o, self.norm, self.wide, self.down)
         return sum(part.nbytes for part in parts)
 
 
 @dataclass(frozen=True)
 class DecoderWeights:
-    """`embedding` and `head` (V, C), `norm` (C,)."""
+    """Weights of a decoder: `embedding` and `head` (V, C), `norm` (C,), layers."""
 
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
@@ -87,11 +87,11 @@ class DecoderWeights:
 
     @cached_property
     def rounded_head(self) -> RoundedHead:
-        """The only copy: V C bytes more."""
+        """The head in 8 bits. It takes V C bytes more."""
         return round_head(self.head)
 
     def bytes_a_step(self) -> int:
-        """Weights that a step of many sequences reads: all experts once. The caches come on top."""
+        """Bytes of weights that a step of many sequences reads, all experts once; without the caches."""
         layers = sum(layer.shared_bytes + layer.routed_bytes for layer in self.layers)
         return layers + self.norm.nbytes + self.head.nbytes
 
@@ -100,10 +100,10 @@ _packed: WeakKeyDictionary[Decoder, DecoderWeights] = WeakKeyDictionary()
 
 
 def pack(decoder: Decoder) -> DecoderWeights:
-    """Pack a decoder's weights, once: its parameters become views of the packed matrices."""
+    """Pack a decoder's weights once. Its parameters become views of the packed matrices."""
     found = _packed.get(decoder)
     if found is None or found.embedding.data_ptr() != decoder.embed_tokens.weight.data_ptr():
-        with torch.inference_mode(False):  # a parameter cannot be a view of an inference tensor
+        with torch.inference_mode(False):  # an inference tensor cannot hold a parameter's memory
             _packed[decoder] = DecoderWeights(
                 decoder.embed_tokens.weight.detach(),
                 tuple(_layer(cast(DecoderLayer, layer)) for layer in decoder.layers),
@@ -133,7 +133,7 @@ def _layer(layer: DecoderLayer) -> LayerWeights:
 
 
 def _joined(linears: Sequence[nn.Linear]) -> Tensor:
-    """One matrix of the rows of several, whose weights become views of it."""
+    """Join the rows of several weights in one matrix. The weights become views of it."""
     whole = torch.cat([linear.weight.detach() for linear in linears])
     parts = torch.split(whole, [len(linear.weight) for linear in linears])
     for linear, part in zip(linears, parts, strict=True):
