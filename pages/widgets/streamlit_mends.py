@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
@@ -16,23 +15,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 from streamlit import config
-from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
-
-
-def rerun_fragment() -> None:
-    """Run the current fragment again; the whole page, where the page is what runs.
-
-    A click in a fragment runs the fragment alone, unless the page was about to run anyway: then both are one
-    run, in which Streamlit refuses to run a fragment again (streamlit/streamlit#14968).
-    """
-    with suppress(StreamlitInvalidLayoutContextError):
-        st.rerun(scope="fragment")
-    st.rerun()
 
 
 def rerun_page() -> NoReturn:

@@ -21,7 +21,7 @@ from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.opened_page import opened
-from tests.support.results import make_result, of_pages
+from tests.support.results import make_result
 
 FAR = {"spec": "endpoint:http://127.0.0.1:9/v1", "flavour": "vllm", "body": {"top_k": 5, "seed": "1"}}
 CONFIG = """
@@ -55,16 +55,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(CONFIG.format(history=tmp_path / "history"))
     monkeypatch.setenv("DSOCR_CONFIG", str(file))
-
-
-def test_without_backends_in_the_settings_file_there_is_no_choice(
-    asked: list[Settings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DSOCR_CONFIG", raising=False)
-    app = opened("compare", a="fast", page="letter_tall")
-    assert "a fast" in app.error[0].value
-    assert [box for box in app.selectbox if box.key in ("compare a", "compare b")] == []
-    assert {settings.a for settings in asked} == {None}
 
 
 def test_the_names_of_the_settings_file_are_offered_and_linked(asked: list[Settings], config: None) -> None:
@@ -132,11 +122,5 @@ def test_commands_that_find_the_cause_are_offered_where_texts_of_our_engine_diff
     _, options = parse(trace[3:])
     assert (trace[3], options.a, options.save, options.preset) == ("trace", "fast", True, "base")
     assert [*map(str, options.page)] == [str(a.request.image)]
-    document = of_pages(a, (640, 480))
-    (why,) = map(
-        shlex.split,
-        backends.to_find_out(Settings(), replace(pair, a=document, request=document.request)).values(),
-    )
-    assert why[-3:] == ["--pages-together", "--why", "1"]
     assert not backends.to_find_out(Settings(), replace(pair, b=replace(a, backend="vendor")))
     assert not backends.to_find_out(Settings(a=FAR), pair)

@@ -102,10 +102,9 @@ def test_a_bad_file_is_one_line_where_it_was_chosen_and_the_app_lives_on(stage: 
     test = stage.open(source="File", path=str(file))
     (said,) = errors(test)
     assert "broken.pdf" in said and "not a readable PDF" in said and test.button(key="run").disabled
-    for name, content, says in (("empty.png", b"", "the file is empty"), ("x.png", b"no", "not an image")):
-        test.file_uploader(key="upload").set_value((name, content, "image/png")).run()
-        (said,) = errors(test)
-        assert said.startswith(f"{name}: ") and says in said and len(test.sidebar.error) == 1
+    test.file_uploader(key="upload").set_value(("x.png", b"no", "image/png")).run()
+    (said,) = errors(test)
+    assert said.startswith("x.png: ") and "not an image" in said and len(test.sidebar.error) == 1
     test.text_input(key="compare path").set_value(str(stage.samples / "invoice.png")).run()
     assert not errors(test)
     assert viewer(test)["image"]["id"].startswith("invoice.png:")
@@ -124,15 +123,9 @@ def test_another_upload_keeps_no_page_and_no_box_of_the_one_before(stage: Stage)
         test.session_state["compare values"]["box"] = "2"
 
 
-def test_the_folder_of_a_path_is_in_the_address_and_uploads_open_again(
+def test_an_upload_opens_again_though_it_lies_outside_of_the_folders_that_may_be_typed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    test = stage.open(source="File")
-    test.text_input(key="compare path").set_value(str(stage.samples)).run()
-    assert address_of(test)["path"] == [str(stage.samples)]
-    again = stage.open(source="File", path=str(stage.samples))
-    assert viewer(again)["image"]["id"] == viewer(test)["image"]["id"]
-    # An upload of a run, where such lie outside of the folders that may be typed.
     monkeypatch.setattr(resources, "allowed_roots", lambda: (tmp_path / "elsewhere",))
     stored = sources.store_upload("page.png", (stage.samples / "invoice.png").read_bytes())
     assert viewer(stage.open(source="File", path=str(stored)))["image"]["id"].startswith("page.png:")
@@ -141,6 +134,7 @@ def test_the_folder_of_a_path_is_in_the_address_and_uploads_open_again(
 def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
     foreign = stage.samples.parent / "foreign"
     foreign.mkdir()
+    (foreign / "b.py").touch()
     test = stage.open()
     test.text_input(key="checkpoint").set_value(str(foreign)).run()
     switch = next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label)
@@ -151,19 +145,12 @@ def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
     confirm.click().run()
     allowed = {remote_code(foreign).permission}
     assert test.session_state["trusted"] == allowed
-    assert not [shown for shown in test.warning if "changed" in shown.value]
-    for files in ({"a.py": "one", "b.py": "one"}, {"b.py": "two", "c.py": "one"}):
-        for file in foreign.glob("*.py"):
-            file.unlink()
-        for name, text in files.items():
-            (foreign / name).write_text(f"{text} = 1\n", encoding="utf-8")
-        test.run()
-        assert ["Its code has changed" in shown.value for shown in test.warning] == [True]
-        listed = test.code[-1].value.splitlines()
-        next(button for button in test.button if button.label == "Run its code").click().run()
-        allowed.add(remote_code(foreign).permission)
-        assert test.session_state["trusted"] == allowed
-    assert [line.split()[-2:] for line in listed] == [["changed", "b.py"], ["changed", "c.py"]]
+    (foreign / "b.py").write_text("one = 1\n", encoding="utf-8")
+    test.run()
+    assert ["Its code has changed" in shown.value for shown in test.warning] == [True]
+    assert [line.split()[-2:] for line in test.code[-1].value.splitlines()] == [["changed", "b.py"]]
+    next(button for button in test.button if button.label == "Run its code").click().run()
+    assert test.session_state["trusted"] == {*allowed, remote_code(foreign).permission}
     next(toggle for toggle in test.toggle if plain(str(foreign)) in toggle.label).set_value(False).run()
     assert test.session_state["trusted"] == set()
 
@@ -172,15 +159,12 @@ def test_a_settings_file_sets_what_the_sidebar_starts_from(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = stage.samples.parent / "settings.yaml"
-    file.write_text("preset: tiny\nattention: eager\ninfer:\n  max_new_tokens: inf\nmax_megapixels: 0.5\n")
+    file.write_text("preset: tiny\ninfer:\n  max_new_tokens: inf\n")
     monkeypatch.setenv("DSOCR_CONFIG", str(file))
     test = stage.open(page="receipt_small")
     assert not errors(test)
     assert test.selectbox(key="compare preset").value == "tiny"
-    assert test.selectbox(key="compare attention").value == "eager"
     assert test.text_input(key="tokens").value == "inf"
-    test = stage.open(page="slide_wide")
-    assert any("more than the limit" in error for error in errors(test))
     file.write_text("presset: tiny\n")
     (said,) = errors(stage.open())
     assert "settings.yaml" in said and "\n" not in said

@@ -181,14 +181,6 @@ def test_the_trash_is_undone_and_left(own: History) -> None:
     assert listed(pressed(test, "runs restore")) == [FAST] and own.trashed() == [FAST] and len(own) == 5
 
 
-def test_the_command_of_a_run_is_the_recorded_one(history: History) -> None:
-    test = open_page(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
-    [command] = [block.value for block in test.code if block.value.startswith("python")]
-    assert command == "python -m dsocr_core run 'a b.png'"
-    assert "Made by nsys; no command recorded." in words(test)
-    assert f"{COMMITS[1]}, with changes that were not committed" in words(test)
-
-
 def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
     ways = {"runs timing", "runs review", "runs flops", "runs compare"}
     assert ways <= {button.key for button in open_page(runs=FAST).button}

@@ -111,21 +111,6 @@ def test_one_run_a_side_is_inconclusive_and_says_what_is_left_out(history: Histo
     assert "commit" in differing.index and "GPU" not in differing.index
 
 
-def test_a_run_alone_is_set_against_the_one_before_it_of_its_setting(history: History) -> None:
-    test = open_page(b="run-05")
-    assert test.query_params["a"] in (["run-04"], "run-04")
-    assert test.query_params["backend_b"] in (["fast"], "fast")
-
-
-def test_stages_of_the_runs_of_one_setting_are_stacked(history: History) -> None:
-    first = open_page()
-    first.session_state["timing stages"] = True
-    series = checked(first.run()).selectbox(key="timing series").options[1]  # of most runs
-    stacked = figures(open_page(series=series))[-1]["data"]
-    assert [trace["name"] for trace in stacked][:3] == ["preprocess", "tokenizer", "prefill › sam"]
-    assert stacked[-1]["name"] == "whole page, median"
-
-
 # --- charts ---------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from dsocr_core.base.errors import Cancelled, DsocrError, unforeseen
 from dsocr_core.base.formatting import duration
 from pages.widgets.shared.messages import plain
-from pages.widgets.streamlit_mends import rerun_fragment, rerun_page
+from pages.widgets.streamlit_mends import rerun_page
 
 _POLL_S = 0.4
 _MISSES = 2
@@ -114,9 +114,9 @@ def _panel(job: J, key: str, draw: Callable[[J, DeltaGenerator], None]) -> None:
         rerun_page()
     with st.container(border=True, gap="xsmall", key=key):
         left, right = st.columns([6, 1], vertical_alignment="center")
-        if right.button("Cancel", key=f"{key} cancel", width="stretch", disabled=job.cancelling):
-            job.cancel()
-            rerun_fragment()
+        right.button(
+            "Cancel", key=f"{key} cancel", width="stretch", disabled=job.cancelling, on_click=job.cancel
+        )
         draw(job, left)
 
 
