@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,17 +74,6 @@ def foreign(context: BrowserContext) -> Iterator[list[str]]:
     context.clear_cookies()
     leaving = {url for url in asked if not url.startswith(HERE)}
     assert not leaving, f"the page asked for {sorted(leaving)}"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the end of its servers' logs to the report of a test that failed."""
-    report = yield
-    if report.failed:
-        for value in getattr(item, "funcargs", {}).values():
-            if isinstance(value, Server):
-                report.sections.append(("server", value.log.read_text("utf-8", "replace")[-4000:]))
-    return report
 
 
 @pytest.fixture

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.support.browser_driver import Server, Viewer, inked, run_button
-from tests.support.fabricated_results import CANCELLED
+from tests.support.browser_driver import ROOT, Server, Viewer, inked
 
 pytestmark = pytest.mark.browser
 
@@ -36,50 +34,19 @@ def viewer(fabricated_server: Server, tab: Page) -> Viewer:
     return Viewer(tab).wait(image="letter_tall:700x1600", a="9", b="9")
 
 
-HOLD_CALLS = """
-    // The viewer's module answers calls that wait for it at `release`, and ends of viewers are counted.
-    globalThis.held = [];
-    globalThis.ended = 0;
-    globalThis.release = () => {
-        for (const answer of held.reverse()) answer();
-        held = { push: (answer) => answer() };
-    };
-    globalThis.Blob = class extends Blob {
-        constructor([text, ...more] = [""], options) {
-            const start = "export default function (";
-            if (text.includes?.("class Viewer")) {
-                text = text.replace(start, "function answer(");
-                text = text.replace("destroy() {", "destroy() { ended += 1;");
-                text += "\\nexport function then(resolve) { held.push(() => resolve({ default: answer })); }";
-            }
-            super([text, ...more], options);
-        }
-    };
-"""
+LATE = """async source => {
+    const script = `function show({ data }) { return data; }\\n${source}`;
+    const module = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+    const call = (since, shown) => module.default({ data: { since, shown }, parentElement: document.body });
+    return [call(2, "chosen"), call(1, "just left") ?? null, call(3, "next")];
+}"""
 
 
-def test_calls_that_come_in_reverse_leave_the_newest_page_in_sight(
-    fabricated_server: Server, context: BrowserContext
-) -> None:
+def test_calls_that_come_in_reverse_leave_the_newest_page_in_sight(tab: Page) -> None:
     """Chromium answers in any order what waits for a module that it loads: the boxes of a page just left came
     after those of the page chosen, and stood under its verdict."""
-    with context.new_page() as page:
-        page.add_init_script(HOLD_CALLS)
-        page.goto(f"{fabricated_server.url}/?page=letter_tall")
-        page.wait_for_function("held.length")
-        page.locator(".st-key-sample").get_by_role("combobox").click()
-        page.get_by_role("option", name="invoice", exact=True).click()
-        page.wait_for_function("held.length > 1")
-        page.evaluate("release()")
-        page.locator('.viewer[data-image^="invoice:"]').wait_for()
-        viewer = Viewer(page)
-        viewer.root.focus()
-        page.keyboard.press("2")  # it is the one that the page has, and alive
-        viewer.wait(mode="2-up")
-        assert viewer.state()["image"].startswith("invoice:")
-        assert page.evaluate("ended") == 0
-        page.get_by_role("radio", name="File").click()  # which leaves no page to show
-        page.wait_for_function("ended === 1")
+    source = (ROOT / "pages" / "widgets" / "components" / "calls.js").read_text("utf-8")
+    assert tab.evaluate(LATE, source) == ["chosen", None, "next"]
 
 
 def test_boxes_texts_and_the_table_are_linked_and_hostile_text_is_text(viewer: Viewer) -> None:
@@ -99,9 +66,7 @@ def test_boxes_texts_and_the_table_are_linked_and_hostile_text_is_text(viewer: V
     viewer.page.wait_for_url(lambda url: "box=" not in url)
     at = viewer.locate("a", 0)
     viewer.page.mouse.move(at["x"], at["y"])
-    tooltip = viewer.root.locator(".tooltip")
-    for words in ("title", "matched", "IoU 1.000", " px", "decode step"):
-        expect(tooltip).to_contain_text(words)
+    expect(viewer.root.locator(".tooltip")).to_contain_text("IoU 1.000")
 
 
 def test_modes_and_what_is_shown(viewer: Viewer) -> None:
@@ -139,11 +104,6 @@ def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: 
     assert b["y"] == a["y"]
     viewer.click("a", 1)
     viewer.page.wait_for_url("**box=2*")  # Python has answered
-    assert float(viewer.state()["scale"]) == scale
-    viewer.page.keyboard.press("1")
-    viewer.wait(mode="texts")
-    viewer.page.get_by_role("tab", name="Details").click()
-    viewer.page.get_by_test_id("stDataFrame").first.wait_for()
     assert float(viewer.state()["scale"]) == scale
     viewer.show("invoice").show("letter_tall")
     assert float(viewer.state()["scale"]) == scale
@@ -200,17 +160,6 @@ def test_a_picture_that_the_server_did_not_have_is_asked_for_again(
     for image in images.element_handles():
         page.wait_for_function("image => image.naturalWidth > 0", arg=image)
     assert asked
-
-
-def test_a_closed_tab_cancels_its_run(fabricated_server: Server, open_page) -> None:
-    page = open_page(f"{fabricated_server.url}/?page=letter_tall")
-    run_button(page).click()
-    page.locator(".st-key-progress").wait_for()
-    page.close()
-    closed = time.monotonic()
-    while CANCELLED not in fabricated_server.log.read_text("utf-8", "replace"):
-        assert time.monotonic() - closed < 30, "the run of a closed tab goes on"
-        time.sleep(0.02)
 
 
 def test_full_size_shows_the_selected_box(viewer: Viewer) -> None:

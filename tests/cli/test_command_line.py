@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ import pytest
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.cli.main import main, parse
+from dsocr_core.cli.main import build_parser, main, parse
+from dsocr_core.cli.options import Parser, chosen_arguments, take_sides
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
+from tests.support.made_up_runs import record, timing, write_run
 from tests.support.results import make_result
 
 SHORT = ("--preset", "tiny", "--infer.max-new-tokens", "12")
@@ -110,6 +115,12 @@ def test_a_cancelled_run_says_what_is_left_of_it(
         ("run PAGE --dtype int8", "--dtype: "),
         ("run PAGE --attention flash_attention_2", "flash"),
         ("run PAGE --engine fast --device cpu", "use --engine eager"),
+        ("run PAGE --backend.dtype float32", "comes before --backend"),
+        ("compare PAGE --b.dtype float32 --b eager", "--b.dtype comes before --b"),
+        ("compare", "give pages, or one or two runs of the history"),
+        ("compare PAGE nowhere", "'nowhere' is no file or folder"),
+        ("compare PAGE --backend-a eager", "--backend-a is for recorded runs, and pages are given"),
+        ("compare PAGE --b fast --b eager --html x", "give --b once"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_two(
@@ -156,3 +167,111 @@ def test_settings_come_from_yaml_options_win_and_a_pipe_gets_json_only(
     assert (row["tokens"], row["finish_reason"], row["timings_ms"]) == (5, "length", {"eager": {}})
     assert json.loads((tmp_path / "out" / "predictions.jsonl").read_text())["preset"] == "tiny"
     assert not (tmp_path / "runs").exists()  # nothing of it is in the result cache
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
+HELP = "from dsocr_core.cli.main import build_parser; build_parser()"
+PAGES = """
+import importlib, pkgutil, pages.widgets
+for module in pkgutil.walk_packages(pages.widgets.__path__, "pages.widgets."):
+    importlib.import_module(module.name)
+"""
+
+
+def parsers(parser: Parser, name: str = "dsocr") -> Iterator[tuple[str, Parser]]:
+    """Every parser with the words that lead to it."""
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, below in action.choices.items():
+                yield from parsers(below, f"{name} {word}")
+
+
+def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() -> None:
+    for name, parser in parsers(build_parser()):
+        assert parser.description and parser.description[0].isupper(), name
+        shown_options = re.findall(r"(?m)^  (?:-\w, )?--(?!help)", parser.format_help())
+        assert len(shown_options) <= 12, f"{name}: its help does not fit on a screen"
+        parser.whole = True
+        text = parser.format_help()
+        parser.whole = False
+        assert not re.search("0x[0-9a-f]{6}|<function|<lambda|<class|type: ", text), name
+        assert len(text.split("\n\n")[0].splitlines()) < 5, f"{name}: its first lines have options"
+
+
+@pytest.mark.parametrize(("code", "heavy"), [(HELP, HEAVY), (PAGES, ("torch",))], ids=["help", "pages"])
+def test_help_loads_nothing_heavy_and_the_pages_no_torch(code: str, heavy: tuple[str, ...]) -> None:
+    """A page is there before a model is."""
+    loaded = f"{code}\nimport sys\nprint([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_settings_go_into_the_backend_before_them() -> None:
+    words = (
+        "compare --preset tiny page.png --a eager --a.dtype float32 --b=endpoint:http://h/v1 "
+        "--b.flavour vllm --b.body.vllm_xargs.ngram_size=30 --b vendor --b fast --b.attention sdpa"
+    )
+    _, chosen = parse(words.split())
+    assert (chosen.preset, chosen.a) == ("tiny", {"spec": "eager", "dtype": "float32"})
+    served = {"spec": "endpoint:http://h/v1", "flavour": "vllm", "body.vllm_xargs.ngram_size": 30}
+    assert chosen.b == [served, "vendor", {"spec": "fast", "attention": "sdpa"}]
+    for others in (["trace", "p.png", "--a", "fast", "--b", "vendor"], ["compare", "--", "--a"]):
+        assert take_sides(others) == (others, {})
+
+
+def test_numbers_of_options_are_plain_ones() -> None:
+    """The parser's are of subclasses, which no record takes back from JSON."""
+    command, chosen = parse(["bench", "--tokens", "5"])
+    assert type(chosen_arguments(command, chosen)["tokens"]) is int
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+Rows = Callable[..., dict[str, dict[str, str]]]
+
+
+@pytest.fixture
+def rows(document: Callable[..., Any]) -> Rows:
+    """The findings by their subject, whatever is missing here."""
+
+    def found(*words: object, code: int = 0) -> dict[str, dict[str, str]]:
+        return {row["subject"]: row for row in document("doctor", *words, code=code)["findings"]}
+
+    return found
+
+
+def test_the_checkpoint_and_folders_that_take_no_file_are_looked_at(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    there = rows("--checkpoint", checkpoint, "--history", tmp_path / "h")
+    assert (there["torch"]["state"], there["checkpoint"]["state"]) == ("ok", "ok") and "limits" not in there
+    (tmp_path / "file").touch()  # nobody can write below it, not even root
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "file" / "cache"))
+    words = ("--checkpoint", tmp_path / "none", "--history", tmp_path / "file" / "history")
+    found = rows(*words, code=FAILED)
+    for subject, text in (
+        ("checkpoint", "no config.json"),
+        ("cache", "DSOCR_CACHE"),
+        ("history", "DSOCR_RUNS"),
+    ):
+        assert found[subject]["state"] != "ok" and text in str(found[subject])
+
+
+def test_a_leftover_is_named_but_not_that_of_a_writer_at_work(tmp_path: Path, rows: Rows) -> None:
+    history = tmp_path / "h"
+    write_run(history, "whole", [timing("p", "sam", 1.5)])
+    with History(history) as opened, opened.writer(record("new")) as run:
+        run.add_rows("timings", [timing("p", "sam", 1.0)])
+        found = rows("--history", history)
+        assert found["history"]["detail"] == f"{history}: runs 1" and "leftover" not in found
+    (history / "unfinished" / "killed.1").mkdir()
+    (history / "unfinished" / "killed.1" / "half.bin").write_bytes(b"x" * 1000)
+    left = rows("--history", history)["leftover"]
+    assert "unfinished/killed.1: 1,000 bytes" in left["detail"] and left["advice"] == "delete that folder"

@@ -54,7 +54,7 @@ def test_runs_go_into_the_trash_and_come_back(where: tuple[str, str], document: 
         said("history", "trash", *wrong, *where, code=BAD_USAGE)
 
 
-def test_an_exported_run_imports_once_and_leftovers_are_named(
+def test_an_exported_run_imports_once(
     where: tuple[str, str], tmp_path: Path, document: Document, said: Said
 ) -> None:
     assert document("history", "export", "first", *where, "--to", tmp_path / "x.zip")["runs"] == 1
@@ -62,29 +62,13 @@ def test_an_exported_run_imports_once_and_leftovers_are_named(
     imported, again = document(*words), document(*words)
     assert [run["run_id"] for run in imported["imported"]] == ["first"]
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
-    Path(where[1], "unfinished", "broken.1").mkdir(parents=True)
-    [left] = document("history", "check", *where)["leftovers"]
-    assert left["path"].endswith("broken.1")
-    assert "delete that folder" in said("history", "check", *where)
 
 
-def test_a_relative_history_lies_in_the_project_as_for_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Document
-) -> None:
-    write_run(tmp_path / "own", "only", [timing("p", "sam", 1.5)])
-    monkeypatch.setattr("dsocr_core.settings.PROJECT_ROOT", tmp_path)
-    assert listed(document, "--history", "own") == ["only"]
-
-
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_an_import_that_takes_nothing_fails(tmp_path: Path, options: tuple[str, ...], said: Said) -> None:
+def test_an_import_that_takes_nothing_fails(tmp_path: Path, said: Said) -> None:
     (tmp_path / "notes.txt").write_text("not a run")
-    to = ("--history", tmp_path / "h", *options)
-    assert "looks like nothing that the history" in said(
-        "history", "import", tmp_path / "notes.txt", *to, code=FAILED
-    )
-    absent = said("history", "import", tmp_path / "nowhere", *to, code=BAD_USAGE)
-    assert "nowhere: no such file or folder" in absent
+    for name, text, code in (("notes.txt", "looks like nothing", FAILED), ("none", "no such", BAD_USAGE)):
+        words = ("history", "import", tmp_path / name, "--history", tmp_path / "h")
+        assert text in said(*words, code=code)
 
 
 def test_limits_of_sql_are_above_zero_and_an_error_is_no_line_of_its_answer(

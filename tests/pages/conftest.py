@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import local_script_runner
 
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
@@ -22,21 +21,6 @@ def packages_are_searched_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         search = cache(manifest_scanner.scan_component_manifests)
         patch.setattr(manifest_scanner, "scan_component_manifests", search)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def runs_are_waited_for_without_polling() -> Iterator[None]:
-    """AppTest asks a thousand times a second whether the page's thread is done; here it waits for its end."""
-    check = local_script_runner.require_widgets_deltas
-
-    def wait(runner: local_script_runner.LocalScriptRunner, timeout: float = 3) -> None:
-        assert runner._script_thread is not None
-        runner._script_thread.join(timeout)
-        check(runner, 0 if runner._script_thread.is_alive() else timeout)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_script_runner, "require_widgets_deltas", wait)
         yield
 
 

@@ -121,6 +121,4 @@ def test_commands_that_find_the_cause_are_offered_where_texts_of_our_engine_diff
     assert why[3] == "compare" and why[-3:] == [str(a.request.image), "--why", "1"]
     _, options = parse(trace[3:])
     assert (trace[3], options.a, options.save, options.preset) == ("trace", "fast", True, "base")
-    assert [*map(str, options.page)] == [str(a.request.image)]
-    assert not backends.to_find_out(Settings(), replace(pair, b=replace(a, backend="vendor")))
     assert not backends.to_find_out(Settings(a=FAR), pair)

@@ -35,7 +35,7 @@ def selected(test: AppTest) -> int | None:
     return mounted(test, "viewer")["selected"]
 
 
-def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click_away() -> None:
+def test_the_first_view_is_a_difference_and_other_pages_have_the_usual_settings() -> None:
     test = opened()
     said = words(test)
     assert (
@@ -43,19 +43,14 @@ def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click
     )
     assert selected(test) == int(example.BOX) - 1
     assert address_of(test) == {}
-    checked(test.button(key="example clean").click().run())
-    assert "IDENTICAL" in words(test) and CAUSE not in words(test)
-    assert test.session_state["compare values"]["page"] == example.PAGE and "dtype" not in test.query_params
-
-
-def test_another_page_is_read_with_the_usual_settings() -> None:
-    test = opened()
-    test.session_state["compare values"]["page"] = "01-letter"
-    checked(test.run())
-    assert "IDENTICAL" in words(test) and CAUSE not in words(test)
-    assert (
-        test.session_state["compare dtype"] == "auto" and test.session_state["compare attention"] == "eager"
-    )
+    other = opened()
+    other.session_state["compare values"]["page"] = "01-letter"
+    test.button(key="example clean").click()
+    for left, page in ((test, example.PAGE), (other, "01-letter")):
+        checked(left.run())
+        assert "IDENTICAL" in words(left) and CAUSE not in words(left)
+        values = left.session_state["compare values"], left.session_state["compare dtype"]
+        assert (values[0]["page"], values[1]) == (page, "auto")
 
 
 def test_the_cause_of_the_example_is_reproduced(tmp_path: Path) -> None:

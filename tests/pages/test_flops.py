@@ -12,7 +12,6 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import main
 from dsocr_core.runs.history import SEED_LOCATION, History
-from dsocr_core.runs.record import RunRecord
 from pages.widgets.flops.address import PARAMETERS
 from tests.support.opened_page import checked, errors, opened, words
 
@@ -42,17 +41,6 @@ def test_the_first_visit_has_one_sentence_the_map_and_the_newest_run_with_a_boun
     assert dict(test.query_params) == {}
 
 
-def test_a_link_holds_the_run_the_stage_and_the_reading(seeds: History) -> None:
-    test = opened("flops", run=EAGER, stage="sam", reading="FLOP gap")
-    overview, stages, _ = (frame.value for frame in test.dataframe)
-    assert set(overview.iloc[:, 1:].to_numpy().ravel()) == {"0"}
-    assert stages.set_index("stage").loc["decode", "milliseconds"] == pytest.approx(2547, abs=1)
-    assert "stages take 2.60 s a page" in words(test)
-    assert {name: "".join(text) for name, text in test.query_params.items()} == {
-        "run": EAGER, "stage": "sam", "reading": "FLOP gap",
-    }  # fmt: skip
-
-
 def test_the_shown_sql_and_command_give_the_same_figures(
     seeds: History, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,20 +53,6 @@ def test_the_shown_sql_and_command_give_the_same_figures(
     printed = json.loads(capsys.readouterr().out)["stages"]
     assert [row["stage"] for row in printed] == stages["stage"].tolist()
     assert [row["lost_ms"] for row in printed] == pytest.approx(stages["lost_ms"].tolist())
-    assert main(["flops", "report", "--run", "20261123-230246-ncu-fast", f"--history={SEED_LOCATION}"]) == 2
-    assert "no page was read" in capsys.readouterr().out
-
-
-def test_a_run_that_is_not_there_or_has_no_flops_says_so(seeds: History) -> None:
-    record = RunRecord("imported", "2026-01-01T00:00:00+00:00", "sweep")
-    with seeds.writer(record) as run:
-        run.add_rows("timings", [{"backend": "vendor", "stage": "sam", "milliseconds": 1.0,
-                                   "inside_prefill": True, "aggregate": "mean"}])  # fmt: skip
-    seeds.refresh()
-    test = opened("flops", run="imported")
-    (said,) = errors(test)
-    assert "run imported" in said
-    assert any("imported without FLOPs" in str(each.help) for each in test.caption)
 
 
 # --- what if ------------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.runs.history import History
+from tests.support.made_up_runs import timing, write_run
 from tests.support.opened_page import address_of, bodies, checked, errors, opened, words
 
 LINKS = [
@@ -70,3 +75,26 @@ def test_jumps_from_runs_to_a_run_without_pages_say_so(seeds: History) -> None:
     runs = opened("runs", runs=run_id)
     checked(runs.button(key="runs compare").click().run())
     assert "has no page on record" in words(runs).replace("\\", "")
+
+
+# --- what is made of all runs is made once --------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["flops", "runs", "timing"])
+def test_another_tab_has_what_the_first_one_made(
+    empty: History, tmp_path: Path, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, query = Counter[str](), History.query
+
+    def counted(self: History, name: str, **given: Any) -> Any:
+        asked[name] += 1
+        return query(self, name, **given)
+
+    monkeypatch.setattr(History, "query", counted)
+    for number in range(3):
+        write_run(tmp_path / "none", f"run-{number}", [timing("page.png", "decode", 1.0)])
+        before = asked.copy()
+        opened(page)
+        of_new_run = asked - before
+        opened(page).run()
+        assert of_new_run and asked == before + of_new_run

@@ -15,9 +15,8 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import BoxPair, InputLine
+from dsocr_core.reading.parity_records import InputLine
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.reading.trace_records import Cause, TensorDifference, TraceSummary
 from dsocr_core.runs.history import SEED_LOCATION, History
@@ -28,8 +27,7 @@ from dsocr_core.trace.run import TracePlan
 from pages.widgets.compare import files
 from pages.widgets.pair import layers, tabs
 from pages.widgets.pair.answer import answer
-from pages.widgets.pair.shown import PairView, TrueBlock, rows_of, rows_of_pairs, truth_of
-from pages.widgets.pair.viewer import pair_values
+from pages.widgets.pair.shown import PairView, TrueBlock, rows_of, truth_of
 from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
 from tests.support import fabricated_results as fabricated
@@ -110,24 +108,6 @@ def test_blocks_follow_reading_order_and_their_csv_is_safe(results: tuple[OcrRes
     assert tabs.input_table(lines)["same"].tolist() == ["✗", "?", "✓"]
 
 
-def test_boxes_that_match_and_whose_texts_differ_are_differences() -> None:
-    def box(index: int, text: str) -> Box:
-        return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
-
-    rows = rows_of_pairs([
-        BoxPair("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
-        BoxPair("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
-        BoxPair("moved", box(2, "a word"), box(2, "a ward"), 0.5, 9.0),
-        BoxPair("only_a", box(3, "alone"), None, None, None),
-    ])  # fmt: skip
-    assert [row.state for row in rows] == ["text", "matched", "moved", "only_a"]
-    values = pair_values(rows, {0, 2, 3})
-    assert [value["differs"] for value in values] == [True, False, True, True]
-    assert values[0]["runs"] == {
-        "a": [["340 ", "same"], ["g", "letter"]], "b": [["340 ", "same"], ["a,", "letter"]],
-    }  # fmt: skip
-
-
 # --- the archive ----------------------------------------------------------------------------------
 
 
@@ -141,9 +121,6 @@ def test_the_archive_has_both_sides_files_with_the_crops(results: tuple[OcrResul
         with Image.open(io.BytesIO(archive.read("a-eager/result_with_boxes.jpg"))) as picture:
             assert picture.size == (600, 800)
         assert archive.read("boxes.csv").decode().startswith("#,status,label,")
-    alone = view(Comparison(comparison.request, comparison.a))
-    with zipfile.ZipFile(io.BytesIO(files.archive(alone))) as archive:
-        assert not any(name.startswith(("b-", "parity")) for name in archive.namelist())
 
 
 # --- layers ---------------------------------------------------------------------------------------

@@ -200,16 +200,6 @@ def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
     }
 
 
-def test_a_page_that_its_verdict_takes_out_of_the_queue_has_its_neighbours_still(
-    own: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session_of(monkeypatch, own, {"page": MOVED, "show": ["not reviewed"]})
-    queue.act_on("same", MOVED)
-    here = queue.queue_of(resources.review("run-1"))
-    neighbours = [found.name for step in (-1, 1) if (found := here.neighbour(step))]
-    assert (here.position, neighbours) == (-1, [MISSING, "same-1.png"])
-
-
 # --- verdicts -------------------------------------------------------------------------------------
 
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.stages import Stage
+from dsocr_core.page.documents import expand
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.records import OcrRequest, Side
+from dsocr_core.reading.records import OcrRequest, OcrResult, Side
+from dsocr_core.runs import result_cache
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings, VendorSettings
+from pages.widgets.compare import document
+from pages.widgets.compare.document import DocumentJob
 from pages.widgets.shared.runner import ReadJob, Runner
 from tests.support.fabricated_results import BACKENDS, result_of
+from tests.support.results import make_result
+from tests.support.sessions import StandIn, session_of
 
 REQUEST = OcrRequest(Path("page.png"), "small")
 DIED = "page.png: the vendor's worker ended (signal 9); run again"
@@ -132,22 +141,6 @@ def test_a_killed_worker_leaves_the_other_side_and_the_next_run_works(
     assert found.problems == () and found.comparison.b is not None
 
 
-def test_a_connection_that_is_back_at_once_costs_no_run(runner: Runner, pipeline: GatedPipeline) -> None:
-    answers = iter([True, False, True, False])
-    asked = threading.Event()
-
-    def wanted() -> bool:
-        answer = next(answers, None)
-        if answer is None:
-            asked.set()
-        return answer is not False
-
-    job = runner.read(Settings(), REQUEST, wanted=wanted)
-    assert asked.wait(LONG_S) and job.running and not job.cancelling
-    pipeline.gate.set()
-    assert finished(job).state == "done"
-
-
 def test_only_the_last_idle_pipelines_stay_open() -> None:
     made: list[GatedPipeline] = []
 
@@ -162,3 +155,56 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
     made[0].gate.set()
     finished(job)
+
+
+# --- all pages of a document ----------------------------------------------------------------------
+
+
+BLOCK = "<|ref|>text<|/ref|><|det|>[[0, 0, 900, 90]]<|/det|>\n"
+
+
+class Reader(StandIn):
+    """A backend that reads the name of a page; `before` may raise."""
+
+    def __init__(self, backend: str, before: Callable[[str], object] = lambda name: None) -> None:
+        super().__init__(backend)
+        self.before = before
+
+    def recognize(self, request: OcrRequest, *_: object, **__: object) -> OcrResult:
+        self.before(request.name)
+        words = "second" if request.name == "b.png" and self.backend == "vendor" else "page"
+        return replace(make_result(f"{BLOCK}{words}", self.backend), request=request)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DocumentJob]:
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (80, 60), "white").save(tmp_path / f"{name}.png")
+    monkeypatch.setattr(document, "new_run_directory", lambda command: tmp_path / "runs" / command)
+    monkeypatch.setattr(result_cache, "SHIPPED_RESULTS", tmp_path / "shipped")
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+
+    def make(before: Callable[[str], object] = lambda name: None) -> DocumentJob:
+        session = session_of(settings, tmp_path / "results", Reader("eager"), Reader("vendor", before))
+        job = DocumentJob(session, "about", expand([tmp_path]), ("a", "b"), False)
+        job.start()
+        job.join(LONG_S)
+        return job
+
+    return make
+
+
+def stop(name: str) -> None:
+    if name == "c.png":
+        raise Cancelled
+
+
+@pytest.mark.parametrize(("before", "state"), [(len, "done"), (stop, "cancelled")])
+def test_all_pages_are_one_run_and_a_cancel_keeps_what_was_read(
+    start: Callable[..., DocumentJob], tmp_path: Path, before: Callable[[str], object], state: str
+) -> None:
+    job = start(before)
+    assert (job.state, job.error) == (state, "")
+    with History(str(tmp_path / "history")) as history:
+        [run] = history.runs().to_dict("records")
+    assert (run["run_id"], run["pages"]) == (job.run_id, 3)  # A had read the third

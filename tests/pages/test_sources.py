@@ -35,25 +35,16 @@ def test_a_folder_and_a_pdf_give_pages_one_at_a_time(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "..\\..\\evil.png", "..", "", "a\x00b.png", "x" * 300, ".hidden", "page.png"]
 )
-def test_an_upload_is_stored_once_by_content_and_never_leaves_its_folder(tmp_path: Path, name: str) -> None:
+def test_an_upload_is_stored_once_by_content_and_never_leaves_its_folder(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = sources.store_upload(name, b"abc", tmp_path)
     assert stored.resolve().parent.parent == tmp_path.resolve() and not stored.name.startswith(".")
     assert sources.store_upload(name, b"abc", tmp_path) == stored and stored.read_bytes() == b"abc"
     assert sources.store_upload(name, b"abd", tmp_path) != stored and not list(tmp_path.rglob("*.part"))
-
-
-def test_old_uploads_are_forgotten_and_what_cannot_be_stored_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "_MOST_UPLOADS", 3)
-    for number in range(6):
-        sources.store_upload("page.png", bytes([number + 1]), tmp_path / "uploads")
-    assert len(list((tmp_path / "uploads").iterdir())) == 3
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    for folder, content, said in ((blocked, b"abc", "could not be stored"), (tmp_path, b"", "is empty")):
-        with pytest.raises(DsocrError, match=rf"page\.png: .*{said}"):
-            sources.store_upload("page.png", content, folder)
+    monkeypatch.setattr(sources, "_MOST_UPLOADS", 2)
+    sources.store_upload(name, b"abe", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2  # old ones go
 
 
 def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
@@ -74,11 +65,6 @@ def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(DsocrError, match=said):
             sources.typed_path(text, roots)
-    Image.new("L", (8, 8)).save(root / "page10.png")
-    Image.new("L", (8, 8)).save(root / "page2.png")
     (root / "page.png").unlink()
-    assert sources.typed_pages(str(root), roots).keys == ("page2.png", "page10.png")  # the link is left out
-    for page in root.glob("page*"):
-        page.unlink()
-    with pytest.raises(DsocrError, match="no images or PDFs"):
+    with pytest.raises(DsocrError, match="no images or PDFs"):  # the link is left out
         sources.typed_pages(str(root), roots)

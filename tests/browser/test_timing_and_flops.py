@@ -1,12 +1,11 @@
-"""A kernel tuner's work by the mouse: what became slower, its stage, its kernel, the roof."""
+"""Timing by the mouse, from what became slower to its kernel; FLOPs, from the map to a stage."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
-import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -18,7 +17,6 @@ from tests.support.timed_history import paced, record, write
 pytestmark = pytest.mark.browser
 PROFILE = "20261123-230246-ncu-fast"
 """A decode step under Nsight Compute, of the runs that come along."""
-SLOWER = "_split_attention"
 ROW = 31
 """Pixels of a table's row."""
 CLICKS = 3
@@ -30,7 +28,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
     folder = tmp_path_factory.mktemp("tuned")
     root = folder / "history"
     with History(SEED_LOCATION) as seed:
-        tables = {name: table.to_pandas() for name, table in seed.tables(PROFILE).items()}
+        tables = seed.tables(PROFILE)
     for place, name in enumerate(("before", "after")):
         commit = {"git_commit": str(place + 1) * 40}
         for number in range(3):
@@ -40,22 +38,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
                 record(f"{name}-{number}", 10 * place + number, **commit),
                 paced(9 * place + number, factors),
             )
-        _profile(root, f"{name}-ncu", 30 + place, tables, 1.5 if place else 1.0, commit)
+        with RunDirectory.create(root, record(f"{name}-ncu", 30 + place, profiled=True, **commit)) as run:
+            for table, rows in tables.items():
+                if table.startswith("kernel_"):
+                    run.add_rows(table, rows)
     with serve_app(folder) as server:
         yield server
-
-
-def _profile(
-    root: Path, name: str, day: float, tables: dict[str, pd.DataFrame], factor: float, commit: dict[str, str]
-) -> None:
-    metrics = tables["kernel_metrics"]
-    times = (metrics["kernel"] == SLOWER) & metrics["metric"].isin(["Duration", "gpu__time_duration.sum"])
-    assert times.any()
-    changed = metrics.assign(value=metrics["value"].where(~times, metrics["value"] * factor))
-    with RunDirectory.create(root, record(name, day, profiled=True, **commit)) as run:
-        for table, frame in (tables | {"kernel_metrics": changed}).items():
-            if table.startswith("kernel_"):
-                run.add_rows(table, pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def table_of(page: Page, view: str) -> Locator:
@@ -87,3 +75,24 @@ def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page, s
     table_of(page, "Kernels")
     page.screenshot(path=screenshots / "tuning-kernel.png", full_page=True)
     assert clicks <= CLICKS and page.locator(".stException").count() == 0
+
+
+# --- FLOPs: the map -------------------------------------------------------------------------------
+
+
+def test_a_click_on_the_map_opens_its_run_and_stage(server: Server, open_page) -> None:
+    """The first visit shows the sentence and the map; the link holds what was clicked."""
+    page = open_page(f"{server.url}/flops")
+    page.get_by_text("FLOPs of 34 of 34 runs are exact.").wait_for()
+    overview, stages = (page.get_by_test_id("stDataFrame").nth(at) for at in (0, 1))
+    overview.locator("canvas").first.wait_for()
+    stages.locator("canvas").first.wait_for()
+    # The first row of the second run: rows are 35 pixels high, the stage is 150 wide and a run 100.
+    overview.locator(".dvn-scroller").click(position={"x": 150 + 150, "y": 35 + 17})
+    page.wait_for_url(re.compile(r"run=20261128-131547-10db5e38.*stage=sam"))
+    expect(page.get_by_text("FLOPs of 34 of 34 runs are exact.")).to_contain_text("stages take 393 ms")
+    page.get_by_text("25c101e · 2026-11-28 13:15").wait_for()
+    assert page.locator(".js-plotly-plot").count() == 0  # drawn where it is asked for
+    page.get_by_text("Roofline", exact=True).click()
+    page.locator(".js-plotly-plot .point").first.wait_for()
+    assert page.locator(".stAlert").count() == 0

@@ -1,4 +1,4 @@
-"""`compare RUN --again`: a recorded run is read again as A; what differs is named by page and token."""
+"""`compare` of pages, of recorded runs, and of a run that is read again as A."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dsocr_core.base.console import BAD_USAGE, FAILED
@@ -111,18 +113,15 @@ def test_the_cause_of_another_text_is_found(tmp_path: Path, document: Callable[.
 
 def test_pages_are_read_together_as_they_were() -> None:
     """The backend that is compared decides, and of its pages the most; an imported run may say anything."""
-    page = make_result("text")
-
-    def batch(*batches: str | None, backend: str = "fast") -> int:
-        made = [replace(page, environment={} if batch is None else {"batch": batch}) for batch in batches]
-        others = {("other.png", "eager"): replace(page, environment={"batch": "8"})}
-        of_fast = {(f"{n}.png", "fast"): result for n, result in enumerate(made)}
-        return batch_of(Readings(of_fast | others), backend)
-
-    assert [batch("64", "64", None), batch(None, None, "4"), batch(), batch("64", backend="eager")] == [
-        64, 1, 1, 8,
-    ]  # fmt: skip
-    assert [batch(words) for words in ("-3", "0", "many", "9" * 9)] == [1, 1, 1, 256]
+    for batches, found in (
+        (("64", "64", None), 64), ((None, None, "4"), 1), (("-3",), 1), (("many",), 1), (("9" * 9,), 256)
+    ):  # fmt: skip
+        made = {
+            (f"{n}.png", "fast"): replace(make_result(""), environment={"batch": batch} if batch else {})
+            for n, batch in enumerate(batches)
+        }
+        made["other.png", "eager"] = replace(make_result(""), environment={"batch": "8"})
+        assert (batch_of(Readings(made), "fast"), batch_of(Readings(made), "eager")) == (found, 8)
 
 
 def test_a_page_is_read_from_its_own_content(recorded: tuple[Path, str], again: Again) -> None:
@@ -152,3 +151,47 @@ def test_what_cannot_be_read_again_is_said(
     names = {"RUN": recorded[1], "PAGE": page}
     where = ("--again", "--history", recorded[0], "--out", page.parent / "out")
     assert problem in said("compare", *(names.get(word, word) for word in words), *where, code=BAD_USAGE)
+
+
+# --- every source ---------------------------------------------------------------------------------
+
+
+TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", "310 g of rice")}
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """Pages, and beside them the texts of two programs."""
+    for place in ("pages", "a", "b"):
+        (tmp_path / place).mkdir()
+    for name, texts in TEXTS.items():
+        Image.new("RGB", (60, 40), "white").save(tmp_path / "pages" / f"{name}.png")
+        for place, text in zip("ab", texts, strict=True):
+            (tmp_path / place / f"{name}.md").write_text(text)
+    return tmp_path / "pages"
+
+
+def test_every_source_gives_the_same_verdicts_and_reports(
+    pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html, junit, history = (tmp_path / name for name in ("report.html", "report.xml", "history"))
+    words = ["--html", html, "--junit", junit, "--history", history, "--json"]
+
+    def reported(*arguments: object) -> dict[str, str]:
+        """Each page's verdict in JSON, which JUnit and the HTML report have too."""
+        assert main([*map(str, ["compare", *arguments, *words])]) == FAILED
+        document = json.loads(capsys.readouterr().out)
+        assert document["failed"] == 1 and "310" in html.read_text()
+        verdicts = {Path(row["image"]).stem: row["verdict"] for row in document["pages"]}
+        cases = ElementTree.parse(junit).getroot().iter("testcase")
+        failed = {Path(case.get("name", "")).stem for case in cases if case.find("failure") is not None}
+        assert failed == {name for name, verdict in verdicts.items() if verdict == "differs"}
+        return verdicts
+
+    expected = {"same": "within_tolerance", "other": "differs"}
+    sides = ["--a", f"folder:{tmp_path / 'a'}", "--b", f"folder:{tmp_path / 'b'}", "--out"]
+    assert reported(pages, *sides, tmp_path / "out") == expected
+    assert not history.exists()  # a report is no reason to record a run
+    assert reported(pages, *sides, tmp_path / "saved", "--save") == expected
+    (run,) = (history / "runs").iterdir()
+    assert reported(run.name) == reported(run) == reported(tmp_path / "out") == expected
