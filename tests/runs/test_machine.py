@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,13 @@ def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
 
 def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loading, three moments of work, and the end."""
-    told = ("0, 345, 3201, 75", "98, 1980, 3201, 690", "99, 1965, 3201, 680.26", "97, 1980, 3201, [N/A]",
-            "3, 1980, 3201, 130", "garbage")  # fmt: skip
+    lines = ("0, 345, 3201, 75", "98, 1980, 3201, 690", "99, 1965, 3201, 680.26", "97, 1980, 3201, [N/A]",
+             "3, 1980, 3201, 130", "garbage")  # fmt: skip
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\n" + "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in told))
-    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    program.write_text("#!/bin/sh\n" + "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in lines))
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     watch = MachineWatch()
-    watch.look()
     watch.look()
     assert watch._reading is not None
     watch._reading.join()
@@ -52,5 +50,4 @@ def test_a_run_beside_others_is_contended(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     times = iter([CpuTime(0, 0, 0), CpuTime(10, 15, 10), CpuTime(0, 0, 0), CpuTime(10, 12, 10)])
     monkeypatch.setattr(machine, "cpu_time", lambda: next(times))
-    assert MachineWatch().facts()["contended"] is True
-    assert MachineWatch().facts()["contended"] is False
+    assert [MachineWatch().facts()["contended"] for _ in range(2)] == [True, False]
