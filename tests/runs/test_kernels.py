@@ -12,7 +12,7 @@ import pytest
 from dsocr_core.runs.history import History
 from dsocr_core.runs.kernels import BOTH, GONE, NEW, by_kernel, kernel_pairs, plain_name, profile_rows
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.launches import launches_in
+from tests.support.imported_files import imported
 from tests.support.paths import SHARED
 from tests.support.timed_history import record
 
@@ -122,7 +122,7 @@ def test_the_class_follows_the_stated_rule(
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
-def test_the_samples_figures_are_those_of_their_own_digest() -> None:
+def test_the_samples_figures_are_those_of_their_own_digest(tmp_path: Path) -> None:
     digest = pd.read_csv(SAMPLES / "ncu" / "analysis" / "metrics_summary.csv").set_index("kernel_id")
     names = {
         "sm": "sm_throughput_pct", "dram": "dram_throughput_pct", "memory": "mem_throughput_pct",
@@ -130,9 +130,9 @@ def test_the_samples_figures_are_those_of_their_own_digest() -> None:
     }  # fmt: skip
     kernels = []
     for folder in sorted((SAMPLES / "ncu").glob("kernel_*")):
-        (launch,) = launches_in((folder / "ncu.details.csv").read_text(encoding="utf-8"))
-        kernels.append(launch.kernel)
-        row = of(*((each.metric, each.value, each.unit) for each in launch.metrics))
+        _, found = imported(tmp_path / "t.csv", (folder / "ncu.details.csv").read_bytes())
+        kernels.append(found["kernel_launches"][0]["kernel"])
+        row = of(*((each["metric"], each["value"], each["unit"]) for each in found["kernel_metrics"]))
         expected = digest.loc[folder.name]
         assert {name: row[name] for name in names} == {name: expected[of] for name, of in names.items()}
         assert row["duration_s"] == pytest.approx(1e-6 * expected["duration_us"])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.detect import read_runs
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.schema import rows_to_table
+from dsocr_core.runs.schema import checked_table, rows_to_table
 
 Rows = list[dict[str, Any]]
 
@@ -27,7 +29,9 @@ def imported(file: Path, content: str | bytes) -> tuple[RunRecord, dict[str, Row
 
 def rows_of(run: ImportedRun) -> dict[str, Rows]:
     """The rows of a run by table, as the history would have them."""
-    found: dict[str, Rows] = {}
-    for name, rows in run.tables.items():
-        found[name] = rows_to_table(name, run.record.id, list(rows)).drop_columns("run_id").to_pylist()
-    return found
+    return {
+        name: (checked_table if isinstance(rows, pa.Table) else rows_to_table)(name, run.record.id, rows)
+        .drop_columns("run_id")
+        .to_pylist()
+        for name, rows in run.tables.items()
+    }

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pandas as pd
-
-from dsocr_core.runs.importers import ncu
 
 LAUNCHES = pd.DataFrame(
     [
@@ -31,18 +26,3 @@ def metrics() -> pd.DataFrame:
             for name, (value, unit) in of.items()
         ]
     )
-
-
-def launches_in(text: str) -> list[Any]:
-    """The launches of a table, each with its metrics and rules."""
-    tables = {name: table.to_pylist() for name, table in ncu.numbered(ncu.launches_in(text)).items()}
-
-    def of(name: str, number: int) -> list[Any]:
-        return [SimpleNamespace(**row) for row in tables.get(name, ()) if row["number"] == number]
-
-    return [
-        SimpleNamespace(
-            **row, metrics=of("kernel_metrics", row["number"]), rules=of("kernel_rules", row["number"])
-        )
-        for row in tables["kernel_launches"]
-    ]

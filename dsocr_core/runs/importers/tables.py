@@ -142,7 +142,7 @@ def _rows(head: _Head, numbers: Sequence[int], lines: Sequence[str]) -> Table:
     if len({*head.columns}) < width:
         raise InvalidFile("a column appears twice")
     rows: dict[int, list[str | None]] = {}
-    number = 0
+    number = numbers[0] if numbers else 0
     reader = csv.reader((lines[number] + "\n" for number in numbers), delimiter=head.mark, strict=True)
     try:
         for cells in reader:
