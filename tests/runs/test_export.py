@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
@@ -89,29 +91,23 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
         export_runs(history, ["run-1"], tmp_path / "there")
     with pytest.raises(HistoryError):
         export_runs(history, ["run-1", "nope"], tmp_path / "x.zip")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(zipfile.ZipFile, "write", full)
-    with pytest.raises(ExportError, match="No space left"):
+    monkeypatch.setattr(zipfile.ZipFile, "write", lambda *_: os.fsync(10**6))
+    with pytest.raises(ExportError, match="Bad file descriptor"):
         export_runs(history, ["run-1"], tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
-
-
-TIMINGS = "timings.parquet"
 
 
 @pytest.mark.parametrize(
     ("file", "values"),
     [*(("run.json", values) for values in (
-        {"id": "../../evil"}, {"id": "other-run"}, {"schema_version": 99}, {"schema_version": None},
+        *({"id": name} for name in ("../../evil", "other-run", "", ".hidden", "a" * 101, "a b", None)),
         {"created": "yesterday"}, {"created": "0001-01-01T00:00:00+14:00"}, {"source": "nobody"},
-        {"settings": []}, {"tables": None}, {"tables": {"timings": 12, "../../x": 1}},
-        {"tables": {"timings": 3}}, {"tables": {"boxes": 3}},
+        {"profiled": 1}, {"backends": "eager"}, {"settings": []}, {"notes": 3},
+        {"tables": None}, {"tables": {"timings": 12, "../../x": 1}}, {"tables": {"timings": 3}},
     )),
-     (TIMINGS, {"calls": 2**40}), (TIMINGS, {"milliseconds": -1.0}),
-     (TIMINGS, {"milliseconds": float("nan")}), (TIMINGS, {"stage": None})],
+     *(("timings.parquet", values) for values in (
+        {"calls": 2**40}, {"milliseconds": -1.0}, {"milliseconds": float("nan")}, {"stage": None},
+    ))],
 )  # fmt: skip
 def test_a_changed_run_of_a_zip_is_refused(
     history: History, elsewhere: History, tmp_path: Path, file: str, values: dict[str, Any]
@@ -120,12 +116,12 @@ def test_a_changed_run_of_a_zip_is_refused(
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
         archive.extractall(tmp_path / "unpacked")
     run = tmp_path / "unpacked" / "run-1"
-    (run / "SHA256SUMS").unlink()  # else every change is one of a checksum
     if file == "run.json":
         (run / file).write_text(json.dumps(json.loads((run / file).read_text()) | values))
     else:
         table = pq.read_table(run / file)
         pq.write_table(type(table).from_pylist([row | values for row in table.to_pylist()]), run / file)
+    write_checksums(run)  # else every change is one of a checksum
     report = import_paths(elsewhere, [run.parent])
     assert (report.imported, len(report.skipped), len(elsewhere)) == ([], 1, 0)
     assert (elsewhere.problems, elsewhere.storage.leftovers()) == ({}, [])
