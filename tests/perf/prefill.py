@@ -2,14 +2,14 @@
 
     python -m tests.perf.prefill --config CONFIG --grid 2 2
 
-Prints each stage of the eager engine and of the fast one, with and without graphs and with several pages a
-pass.
+Prints a page's milliseconds on the eager engine and on the fast one, with and without graphs and with several
+pages a pass; `dsocr bench` has those of each stage.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
 from dsocr_core.page.tiling import NO_TILES
 from tests.perf.rows import Rows, say
@@ -33,39 +32,23 @@ WARM_UP, REPEAT, TEXT_TOKENS = 2, 10, 35
 
 
 def measure(rows: Rows, model: OcrModel, page: Page) -> None:
-    """Time all variants."""
+    """Time all variants: vision, fusion and prefill in a row."""
     prefill, towers = FastPrefill(model, Ops(kernels=True)), partial(VisionTowers, model, Ops(kernels=True))
-    makers: dict[str, Callable[[], Variant]] = {
-        "eager": lambda: EagerVariant(model, page, sdpa_core),
-        "fast": lambda: FastVariant(model, page, sdpa_core, towers(), prefill),
-        "fast, no graph": lambda: FastVariant(model, page, sdpa_core, towers(), prefill, graphs=False),
+    fast = partial(FastVariant, model, page, sdpa_core)
+    makers: dict[str, tuple[int, Callable[[], Variant]]] = {
+        "eager": (1, lambda: EagerVariant(model, page, sdpa_core)),
+        "fast": (1, lambda: fast(towers(), prefill)),
+        "fast, no graph": (1, lambda: fast(towers(), prefill, graphs=False)),
+        f"fast, {PAGES_A_PASS} pages": (PAGES_A_PASS, lambda: fast(towers(), prefill, pages=PAGES_A_PASS)),
     }
-    flops = _flops(EagerVariant(model, page, sdpa_core))
-    for name, make in makers.items():
-        rows.table(name)
-        _times(rows, make(), flops)
-    together = FastVariant(model, page, sdpa_core, towers(), prefill, pages=PAGES_A_PASS)
-    rows.table(f"fast, {PAGES_A_PASS} pages together")
-    _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()})
-
-
-def _flops(variant: Variant) -> dict[Stage, int]:
-    """FLOPs of the eager engine's stages by torch's counter."""
-    found = {}
-    for stage, run in variant.stages().items():
-        with FlopCounterMode(display=False) as counter:
-            run()
-        found[stage] = counter.get_total_flops()
-    return found
-
-
-def _times(rows: Rows, variant: Variant, flops: Mapping[Stage, int]) -> None:
-    """Time each stage by itself; then all of them in a row, as a page has them."""
-    for _ in range(WARM_UP):
-        variant.run()
-    for stage, run in variant.stages().items():
-        rows.row(stage.value, run, repeat=REPEAT, flops=flops.get(stage))
-    rows.row("all in a row", variant.run, repeat=REPEAT, flops=sum(flops.values()))
+    with FlopCounterMode(display=False) as counter:
+        EagerVariant(model, page, sdpa_core).run()
+    rows.table("vision and prefill")
+    for name, (pages, make) in makers.items():
+        variant = make()
+        for _ in range(WARM_UP):
+            variant.run()
+        rows.row(name, variant.run, repeat=REPEAT, per=pages, flops=counter.get_total_flops())
 
 
 def build_parser() -> argparse.ArgumentParser:

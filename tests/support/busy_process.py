@@ -12,12 +12,17 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from dsocr_core.runs.history import History
+from dsocr_core.runs.run_directory import RunDirectory
+from tests.support.made_up_runs import record, timing
 
 STAGES = ("sam", "prefill", "decode")
+DRIVEN = 60
+"""Pages of the output of a cluster, in shards of two."""
 
 
 def pages_of(run_id: str) -> int:
@@ -25,12 +30,7 @@ def pages_of(run_id: str) -> int:
     return int(run_id.rpartition("-")[2]) % 5 + 1
 
 
-def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
-    from dsocr_core.runs.history import History
-    from dsocr_core.runs.run_directory import RunDirectory
-    from tests.support.made_up_runs import record, timing
-
-    history = History(root) if indexed else None
+def write(root: Path, name: str, stop: Path, history: History | None = None) -> None:
     print("ready", flush=True)
     for number in itertools.count():
         if stop.exists():
@@ -40,14 +40,16 @@ def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
             for page in range(pages_of(run_id)):
                 row = {"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}
                 run.add_rows("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
-                run.add_rows("timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
-                folder = run.directory / "viz" / str(page)
-                folder.mkdir(parents=True)
-                (folder / "result.mmd").write_text("text " * 1000)
+                run.add_rows("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
+                (run.directory / f"{page}.mmd").write_text("text " * 1000)
         if history is not None:
             history.refresh()
             assert run_id in history
         print(run_id, flush=True)
+
+
+def index(root: Path, name: str, stop: Path) -> None:
+    write(root, name, stop, History(root))
 
 
 def out(root: Path, _: str, stop: Path) -> None:
@@ -72,54 +74,33 @@ def out(root: Path, _: str, stop: Path) -> None:
         run(root, lambda name: print(name, flush=True))
 
 
-def index(root: Path, name: str, stop: Path) -> None:
-    write(root, name, stop, indexed=True)
-
-
 def read(root: Path, _: str, stop: Path) -> None:
-    from dsocr_core.runs.history import History
-
-    rounds, most = 0, 0
+    rounds, runs, last = 0, list[str](), False
     with History(root) as history:
-        while True:
-            last = stop.exists()
+        while not last:
+            last, before = stop.exists(), {*runs}
             history.refresh()
             runs = check(history)
-            assert len(runs) >= most, f"{most - len(runs)} runs are gone"
-            most, rounds = len(runs), rounds + 1
-            if last:
-                print(json.dumps({"rounds": rounds, "runs": runs}), flush=True)
-                return
+            assert before <= {*runs}, "runs are gone"
+            rounds += 1
+    print(json.dumps({"rounds": rounds, "runs": runs}), flush=True)
 
 
-def check(history: object) -> list[str]:
+def check(history: History) -> list[str]:
     """Every run that is seen is whole; returns their names."""
-    from dsocr_core.runs.history import History
-
-    assert isinstance(history, History)
     assert not history.problems, history.problems
     runs = sorted(history.run_ids())
     seen = history.query("stage_summary")[0].query("stage == 'decode'")
     assert dict(zip(seen["run_id"], seen["n"], strict=True)) == {run_id: pages_of(run_id) for run_id in runs}
-    latest = runs[-3:]
-    for run_id in latest:
+    for run_id in runs[-3:]:
         tables, pages = history.tables(run_id), pages_of(run_id)
-        assert {name: len(table) for name, table in tables.items()} == {
-            "readings": pages,
-            "timings": 3 * pages,
-        }
+        assert {name: len(rows) for name, rows in tables.items()} == {"readings": pages, "timings": 3 * pages}
         assert [len(boxes) for boxes in tables["readings"]["boxes"].to_pylist()] == [9] * pages
     return runs
 
 
-DRIVEN = 60
-"""Pages of the output, in shards of two."""
-
-
 def drive(root: Path, _: str, __: Path) -> None:
     """As a driver and its workers do it: lock, attempts, markers; what is left over goes."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from dsocr_core.cluster.job import Job
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.pages import Shard
@@ -142,6 +123,5 @@ def drive(root: Path, _: str, __: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "out": out, "index": index, "read": read, "drive": drive}[sys.argv[1]](
-        Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
-    )
+    jobs = {"write": write, "out": out, "index": index, "read": read, "drive": drive}
+    jobs[sys.argv[1]](Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

@@ -1,13 +1,12 @@
-"""Vision and prefill of both engines cut into the same stages, for timing and comparing them.
+"""Vision and prefill of both engines over random pixels, for timing and comparing them.
 
 Letters: M features of all views, V vision tokens, N prompt tokens, C width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -50,11 +49,7 @@ class Page:
 
 
 class Variant:
-    """One engine's stages in their order; `outputs` holds the last ones' results, (N, C) and (V,).
-
-    A subclass has `see`, which runs the vision stage of a number, `fuse`, `prefill`, `tokens_of_views`, and
-    `joined`: what vision's stages made, the views' rows joined, and the outputs.
-    """
+    """One engine; `run` makes `embeddings` (N, C) and `logits` (V,). A subclass has `embed` and `prefill`."""
 
     def __init__(self, model: OcrModel, page: Page, core: AttentionCore) -> None:
         config, device = model.config.decoder, model.device
@@ -63,53 +58,42 @@ class Variant:
         self.tokens = len(page.prompt.ids)
         self.cache = KvCache(config, self.tokens, model.dtype, device)
         self.rotary = Rotary(config, self.tokens, torch.float32, model.dtype, device)
-        self.outputs: dict[Stage, Tensor] = {}
-
-    def stages(self) -> dict[Stage, Callable[[], None]]:
-        """PREFILL is the language model alone."""
-        vision = {name: partial(self.see, number) for number, name in enumerate(self.model.family.vision)}
-        return {**vision, Stage.VISION_FUSION: self.fuse, Stage.PREFILL: self.prefill}
 
     def run(self) -> None:
-        for stage in self.stages().values():
-            stage()
+        self.embed()
+        self.prefill()
 
-    @property
-    def images(self) -> list[Tokens]:
-        tokens = self.tokens_of_views
+    def images(self, tokens: Sequence[Tensor]) -> list[Tokens]:
+        """The page's vision tokens as fusion takes them, of those of its views."""
         return [(tokens[0] if len(tokens) > 1 else None, self.page.grid, tokens[-1])]
 
     def with_outputs(self, *rows: Tensor) -> dict[Stage, Tensor]:
-        return {**dict(zip(self.model.family.vision, rows, strict=True)), **self.outputs}
+        outputs = {Stage.VISION_FUSION: self.embeddings, Stage.PREFILL: self.logits}
+        return dict(zip(self.model.family.vision, rows, strict=True)) | outputs
 
 
 class EagerVariant(Variant):
     """As `EagerEngine` runs them."""
 
-    def see(self, number: int) -> None:
-        if not number:
-            self._seen = [[view] for view in self.views]
+    def embed(self) -> None:
+        self._seen = [[view] for view in self.views]
         for outputs in self._seen:
-            outputs[number + 1 :] = [self.model.parts[number](*outputs[: number + 1])]
-
-    @property
-    def tokens_of_views(self) -> Sequence[Tensor]:
-        return [outputs[-1] for outputs in self._seen]
-
-    def fuse(self) -> None:
+            for part in self.model.parts:
+                outputs.append(part(*outputs))
         prompt, device = self.page.prompt, self.model.device
         ids = torch.tensor([prompt.ids], device=device)  # (1, N)
         mask = torch.zeros(ids.shape, dtype=torch.bool, device=device)
         for start, length in prompt.mask:
             mask[:, start : start + length] = True
-        self.outputs[Stage.VISION_FUSION] = self.model.fuse(ids, mask, self.images)[0]
+        images = self.images([outputs[-1] for outputs in self._seen])
+        self.embeddings = self.model.fuse(ids, mask, images)[0]
 
     def prefill(self) -> None:
         self.cache.length = 0
-        embeddings = self.outputs[Stage.VISION_FUSION][None]
-        self.outputs[Stage.PREFILL] = self.model.decoder(embeddings, self.cache, self.rotary, self.core)[0, 0]
+        self.logits = self.model.decoder(self.embeddings[None], self.cache, self.rotary, self.core)[0, 0]
 
     def joined(self) -> dict[Stage, Tensor]:
+        """What each stage made, the rows of all views joined."""
         sam, behind, tokens = zip(*(outputs[1:] for outputs in self._seen), strict=True)
         # A class token stands before the features; no vision token is made of it.
         patches = [x[:, x.shape[1] - last.shape[1] :] for x, last in zip(behind, tokens, strict=True)]
@@ -131,33 +115,25 @@ class FastVariant(Variant):
         if pages > 1:
             self.views = [torch.cat([view.roll(8 * n, -1) for n in range(pages)]) for view in self.views]
 
-    def see(self, number: int) -> None:
-        if not number:
-            self._pass = self._vision.start(self.views)
-        self._pass.stages[number]()
-
-    @property
-    def tokens_of_views(self) -> Sequence[Tensor]:
-        return self._pass.tokens
-
-    def fuse(self) -> None:
-        grid, by_page = self.page.grid, zip(*(x.chunk(self._pages) for x in self._pass.tokens), strict=True)
-        images = [(x[0] if len(x) > 1 else None, grid, x[-1]) for x in by_page]
-        rows = [self._prefill.embed(self.page.prompt, [image]) for image in images]
-        self.outputs[Stage.VISION_FUSION] = rows[0] if self._pages == 1 else torch.cat(rows)
+    def embed(self) -> None:
+        self._pass = self._vision.start(self.views)
+        for number in range(len(self.model.family.vision)):
+            self._pass.stages[number]()
+        by_page = zip(*(x.chunk(self._pages) for x in self._pass.tokens), strict=True)
+        rows = [self._prefill.embed(self.page.prompt, self.images(tokens)) for tokens in by_page]
+        self.embeddings = rows[0] if self._pages == 1 else torch.cat(rows)
 
     def prefill(self) -> None:
         keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
-        given = self.outputs[Stage.VISION_FUSION]
         if self._pages == 1:
-            made = self._prompt_pass.forward(given, keys, values, self.rotary, self.core)
-        else:
-            made = self._prompt_pass.forward_pages(given, self._pages, self.rotary, self.core)
-            for number in range(self._pages):
-                self._prompt_pass.copy_out(keys, values, self.tokens, number)
-        self.outputs[Stage.PREFILL] = made
+            self.logits = self._prompt_pass.forward(self.embeddings, keys, values, self.rotary, self.core)
+            return
+        self.logits = self._prompt_pass.forward_pages(self.embeddings, self._pages, self.rotary, self.core)
+        for number in range(self._pages):
+            self._prompt_pass.copy_out(keys, values, self.tokens, number)
 
     def joined(self) -> dict[Stage, Tensor]:
+        """What each stage made."""
         tokens = torch.cat([x.flatten(0, 1) for x in self._pass.tokens])
         return self.with_outputs(self._pass.features, self._pass.patches, tokens)
 

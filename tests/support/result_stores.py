@@ -23,7 +23,7 @@ from dsocr_core.settings import Settings
 from tests.support.made_up_output import committed, planned
 from tests.support.made_up_runs import record
 
-Results = Mapping[tuple[str, str], OcrResult]
+Results = Mapping[tuple[str, str | None], OcrResult]
 """By page and backend."""
 Store = Callable[[Path, Results], Results]
 """Writes results below a directory, and reads them back."""
@@ -35,7 +35,7 @@ def history(root: Path, given: Results) -> Results:
             writer.add(PageResults(page, results=[result]))
         writer.add(PageResults.failed("failed", ["eager"], "why"))
     with History(root / "history") as opened:
-        return _known(readings(opened, "run-1").results)
+        return readings(opened, "run-1").results
 
 
 def exported(root: Path, given: Results) -> Results:
@@ -50,8 +50,15 @@ def run_directory(root: Path, given: Results) -> Results:
     """What `--out` leaves, imported."""
     with Recording(Settings(), out=root / "out", save=False) as recorder:
         for (page, backend), result in given.items():
-            recorder.add(page, Comparison(result.request, result), keys={backend: "key"})
+            recorder.add(page, Comparison(result.request, result), keys={str(backend): "key"})
     return _imported(root, root / "out")
+
+
+def _imported(root: Path, path: Path) -> Results:
+    with History(root / "elsewhere") as opened:
+        report = import_paths(opened, [path])
+        assert report.skipped == []
+        return readings(opened, report.imported[0].run_id).results
 
 
 def cache(root: Path, given: Results) -> Results:
@@ -75,11 +82,11 @@ def cluster(root: Path, given: Results) -> Results:
     [shard] = planned(output, job, [f"{page.path}/{page.number}" for page in pages])
     found = output.pages(committed(output, shard, lambda page: pages[page.number]))
     assert found == pages
-    read = {(page.name, page.result.backend): page.result for page in found if page.result is not None}
     # A shard has the file of a page alone: several pages in a prompt are for one process.
     return {
-        key: replace(result, request=replace(result.request, more_files=given[key].request.more_files))
-        for key, result in read.items()
+        key: replace(page.result, request=replace(page.result.request, more_files=of.request.more_files))
+        for page, (key, of) in zip(found, given.items(), strict=False)
+        if page.result is not None
     }
 
 
@@ -87,14 +94,3 @@ STORES: dict[str, Store] = {
     "history": history, "zip": exported, "run directory": run_directory, "result cache": cache,
     "output of a cluster": cluster,
 }  # fmt: skip
-
-
-def _imported(root: Path, path: Path) -> Results:
-    with History(root / "elsewhere") as opened:
-        report = import_paths(opened, [path])
-        assert report.skipped == []
-        return _known(readings(opened, report.imported[0].run_id).results)
-
-
-def _known(found: Mapping[tuple[str, str | None], OcrResult]) -> Results:
-    return {(page, backend or ""): result for (page, backend), result in found.items()}

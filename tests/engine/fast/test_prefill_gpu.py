@@ -97,11 +97,8 @@ def test_shapes_do_not_disturb_each_other(model: OcrModel) -> None:
     seen: dict[int, Tensor] = {}
     for page in (0, 1, 2, 0, 2, 1, 0):
         variant.page, variant.views = pages[page], [view.to(BF16) for view in pages[page].views]
-        for number in range(3):
-            variant.see(number)
-        variant.fuse()
-        embeddings = variant.outputs[Stage.VISION_FUSION]
-        assert torch.equal(embeddings, seen.setdefault(page, embeddings.clone()))
+        variant.embed()
+        assert torch.equal(variant.embeddings, seen.setdefault(page, variant.embeddings.clone()))
     assert len(seen) == 3
 
 

@@ -6,28 +6,20 @@ otherwise: a ring of the last generated tokens in the decoder, up to 32 tiles, s
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
 # transformers imports what this file names and no more: the encoders and the decoder for the other's sake.
+from . import image_inputs
 from .clip_encoder import ClipEncoder as ClipEncoder
 from .configuration_deepseekocr import DeepseekOCRConfig
 from .decoder import DecoderLayer as DecoderLayer
-from .image_inputs import (
-    IMAGE_TOKEN,
-    PAD_COLOUR,
-    TILE,
-    PageInputs,
-    cut_tiles,
-    image_token_count,
-    load_page,
-    to_tensor,
-)
+from .image_inputs import PageInputs, load_page, prepare_inputs
 from .modeling_deepseekocr import (
     DeepseekOCRForCausalLM,
     DeepseekOCRModel,
@@ -37,8 +29,13 @@ from .modeling_deepseekocr import (
 from .results import clean_output
 from .sam_encoder import SamEncoder as SamEncoder
 
-MOST_TILES = 32
 MAX_LENGTH = 32768
+_COUNTS = range(2, 33)
+# Of equal numbers of tiles the order is that of a CPython set.
+image_inputs.GRIDS = tuple(sorted(
+    {(i, j) for n in _COUNTS for i in range(1, n + 1) for j in range(1, n + 1) if i * j in _COUNTS},
+    key=lambda grid: grid[0] * grid[1],
+))  # fmt: skip
 
 
 class UnlimitedOCRConfig(DeepseekOCRConfig):
@@ -122,7 +119,7 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
         no_repeat_ngram_size: int = 0, ngram_window: int = 0, **_: Any,
     ) -> None:  # fmt: skip
         """Read one page; streams its text to stdout. What the published code writes is not made."""
-        inputs = prepare_inputs(tokenizer, prompt, [load_page(image_file)], base_size, image_size, crop_mode)
+        inputs = prepare_inputs(tokenizer, prompt, load_page(image_file), base_size, image_size, crop_mode)
         self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window))
 
     def infer_multi(
@@ -131,9 +128,9 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
         ngram_window: int = 0, **_: Any,
     ) -> tuple[str, int]:  # fmt: skip
         """Read several pages in one prompt. Returns the text and its number of tokens."""
-        pages = [load_page(file) for file in image_files]
-        inputs = prepare_inputs(tokenizer, prompt, pages, image_size, image_size, crop_mode=False)
-        text = self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window))
+        sizes = (image_size, image_size, False)
+        pages = [prepare_inputs(tokenizer, prompt, load_page(file), *sizes) for file in image_files]
+        text = self.text_of(tokenizer, together(pages), max_length, (no_repeat_ngram_size, ngram_window))
         text = clean_output(text, tokenizer.eos_token)
         return text, len(tokenizer.encode(text, add_special_tokens=False))
 
@@ -170,52 +167,18 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
         return tokenizer.decode(output_ids[0, inputs.input_ids.shape[0] :])
 
 
-def choose_grid(width: int, height: int) -> tuple[int, int]:
-    """(columns, rows) of up to 32 tiles. Of equal numbers of tiles the order is that of a CPython set."""
-    if width <= TILE and height <= TILE:
-        return (1, 1)
-    counts = range(2, MOST_TILES + 1)
-    found = {(i, j) for n in counts for i in range(1, n + 1) for j in range(1, n + 1) if i * j in counts}
-    best, least = (1, 1), float("inf")
-    for columns, rows in sorted(found, key=lambda grid: grid[0] * grid[1]):
-        difference = abs(width / height - columns / rows)
-        large_enough = width * height > 0.5 * TILE * TILE * columns * rows
-        if difference < least or (difference == least and large_enough):
-            best, least = (columns, rows), difference
-    return best
+def together(pages: list[PageInputs]) -> PageInputs:
+    """Several pages that are not cut: all their tokens stand at the one marker."""
+    first, mask = pages[0], pages[0].images_seq_mask
+    start, more = int(mask.nonzero()[0]), int(mask.sum()) * (len(pages) - 1)
 
+    def widened(row: Tensor) -> Tensor:
+        return torch.cat([row[:start], row[start].repeat(more), row[start:]])
 
-def prepare_inputs(
-    tokenizer: PreTrainedTokenizerBase,
-    prompt: str,
-    pages: list[Image.Image],
-    base_size: int,
-    image_size: int,
-    crop_mode: bool,
-) -> PageInputs:
-    """One page, cut in `crop_mode`, or several that are not: their tokens stand at the one marker."""
-    grid = choose_grid(*pages[0].size) if crop_mode else (1, 1)
-    tiles = cut_tiles(pages[0], grid) if grid != (1, 1) else []
-    side = base_size if crop_mode else image_size
-    views = []
-    for page in pages:
-        if not crop_mode and side <= TILE:
-            page = page.resize((side, side))
-        views.append(to_tensor(ImageOps.pad(page, (side, side), color=PAD_COLOUR)))
-    before, after = (
-        tokenizer.encode(part, add_special_tokens=False) for part in prompt.strip().split(IMAGE_TOKEN)
-    )
-    count = len(pages) * image_token_count(grid, base_size, image_size, crop_mode)
-    image_id = tokenizer.convert_tokens_to_ids(IMAGE_TOKEN)
-    ids = [tokenizer.bos_token_id, *before, *[image_id] * count, *after]
-    mask = torch.zeros(len(ids), dtype=torch.bool)
-    mask[1 + len(before) : 1 + len(before) + count] = True
-    zeros = torch.zeros((1, 3, base_size, base_size), dtype=torch.bfloat16)
-    return PageInputs(
-        input_ids=torch.tensor(ids, dtype=torch.long),
-        images_seq_mask=mask,
-        images_ori=torch.stack(views),
-        images_crop=torch.stack([to_tensor(tile) for tile in tiles]) if tiles else zeros,
-        images_spatial_crop=torch.tensor([grid] * len(pages), dtype=torch.long),
-        tile_count=len(tiles),
+    return replace(
+        first,
+        input_ids=widened(first.input_ids),
+        images_seq_mask=widened(mask),
+        images_ori=torch.cat([page.images_ori for page in pages]),
+        images_spatial_crop=torch.cat([page.images_spatial_crop for page in pages]),
     )
