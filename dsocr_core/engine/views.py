@@ -51,7 +51,7 @@ class Views:
 def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     """Views of an RGB page, made by the device where that is possible."""
     if can_resize(device):
-        return device_views(image, preset, device)
+        return device_views(pixels_of(image, device), preset, device)
     return uploaded(prepare(image, preset), device)
 
 
@@ -116,17 +116,17 @@ def bytes_hold() -> bool:
     )
 
 
-def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
-    """Make the views of an RGB page on the device, as `page.preprocess.prepare` does on the host."""
-    page = _page_on(device, image)  # (H, W, 3)
-    grid, side = page_grid(*image.size, preset), preset.view_size
+def device_views(pixels: Tensor, preset: Preset, device: torch.device) -> Views:
+    """Make the views of `pixels_of` an RGB page on the device, as `page.preprocess.prepare` does on the host."""
+    page, size = pixels.to(device, non_blocking=True)[..., :3], (pixels.shape[1], pixels.shape[0])
+    grid, side = page_grid(*size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
     views = (view[None], _tiles(page, grid, preset.tile_size))
-    return Views(*views, grid, image.size, _copied(*views, grid, image.size))
+    return Views(*views, grid, size, _copied(*views, grid, size))
 
 
-def _page_on(device: torch.device, image: Image.Image) -> Tensor:
-    """Bytes of an RGB page on the device, (H, W, 3)."""
+def pixels_of(image: Image.Image, device: torch.device) -> Tensor:
+    """Bytes of an RGB page in host memory, (H, W, 3 or 4), ready to be copied to the device. On any thread."""
     import pyarrow as pa  # takes a tenth of a second, once
 
     try:
@@ -136,7 +136,7 @@ def _page_on(device: torch.device, image: Image.Image) -> Tensor:
     pixels = held.reshape(image.height, image.width, -1)
     staged = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
     np.copyto(staged.numpy(), pixels)
-    return staged.to(device, non_blocking=True)[..., :3]
+    return staged
 
 
 def resized(page: Tensor, size: Size) -> Tensor:

@@ -16,6 +16,7 @@ The first page sizes the slots. A page that needs more is read by itself while t
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
@@ -81,6 +82,8 @@ FINISHING = 64
 """Most pages whose results are being made; beyond that decoding waits."""
 
 POLL_S = 0.1
+SWITCH_S = 0.0005
+"""Longest wait of the thread that keeps the device busy for one that opens or records pages."""
 
 
 @dataclass(frozen=True)
@@ -348,15 +351,17 @@ class BatchReader:
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
         """Read every page of the source and report its result or error. Raises Cancelled."""
-        run = _Run(self, source, on_result, cancel)
+        run, interval = _Run(self, source, on_result, cancel), sys.getswitchinterval()
         with self.engine.modes():
             try:
+                sys.setswitchinterval(SWITCH_S)
                 run.go()
             except BaseException:
                 if self._decoder is not None:
                     self._decoder.reset()
                 raise
             finally:
+                sys.setswitchinterval(interval)
                 run.close()
 
     def read_all(
@@ -524,6 +529,7 @@ class _Run:
             timer = StageTimer(self.device, marks=engine.marks)
             with reader.beside_steps():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
+            page.hashes.start()
             if self.slots is None and not self.alone:
                 self._make_slots(page, pixels, timer)
             if self.slots is None or not self.slots.step.fits(len(page.prompt.ids), page.limit):
