@@ -145,7 +145,7 @@ class Engine:
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
         """Preprocess a page before its turn, on any thread. Opens it unless `opened`. Raises DsocrError.
 
-        Where the device can resize, only the picture's bytes are made ready: the host takes thirty times as long.
+        Where the device resizes, only the picture's bytes are made ready. The host takes 30 times as long.
         """
         preset, device, image = request.resolution, self.checkpoint.model.device, None
         if opened is None or opened.exif != request.exif:

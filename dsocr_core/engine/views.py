@@ -117,7 +117,7 @@ def bytes_hold() -> bool:
 
 
 def device_views(pixels: Tensor, preset: Preset, device: torch.device) -> Views:
-    """Make the views of `pixels_of` an RGB page on the device, as `page.preprocess.prepare` does on the host."""
+    """Make views of a page's `pixels_of` on the device, as `page.preprocess.prepare` does on the host."""
     page, size = pixels.to(device, non_blocking=True)[..., :3], (pixels.shape[1], pixels.shape[0])
     grid, side = page_grid(*size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
@@ -126,7 +126,7 @@ def device_views(pixels: Tensor, preset: Preset, device: torch.device) -> Views:
 
 
 def pixels_of(image: Image.Image, device: torch.device) -> Tensor:
-    """Bytes of an RGB page in host memory, (H, W, 3 or 4), ready to be copied to the device. On any thread."""
+    """Bytes of an RGB page in host memory, (H, W, 3 or 4), ready to be copied to the device."""
     import pyarrow as pa  # takes a tenth of a second, once
 
     try:

@@ -316,7 +316,8 @@ class RunDirectory:
         waiting: list[pa.Table] = []
         for number, table in self._readings(columns):
             keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
-            waiting.append(table.filter([self._part_of[key] == number for key in keys]))
+            counts = [self._part_of[key] == number for key in keys]
+            waiting.append(table if all(counts) else table.filter(counts))
             if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
                 yield pa.concat_tables(waiting)
                 waiting = []

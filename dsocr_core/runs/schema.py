@@ -243,6 +243,8 @@ def parquet_file(source: Path | pa.Buffer) -> pq.ParquetFile:
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the columns of a schema in their order, those that it lacks empty."""
+    if table.schema.equals(schema):
+        return table
     for field in schema:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
