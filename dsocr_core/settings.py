@@ -7,13 +7,11 @@ imports torch, so that usage errors come at once.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
@@ -24,6 +22,8 @@ from dsocr_core.base.specs import (
     Dtype,
     Precision,
     Rotary,
+    check_values,
+    nested,
     parse_backend,
     parse_backends,
     require,
@@ -32,7 +32,7 @@ from dsocr_core.base.specs import (
 from dsocr_core.base.specs import SettingsError as SettingsError
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FIRST, MODELS, ModelSpec, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, cut
+from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -49,12 +49,6 @@ from dsocr_core.reading.records import (
 )
 
 EngineName = Literal["eager", "fast"]
-
-
-def _require_values(settings: Any, *without: str) -> None:
-    """Raises SettingsError for a field without a value: a settings file may have `null` for any."""
-    for name, value in vars(settings).items():
-        require(value is not None or name in without, name, "null", "a value, or leave the setting out")
 
 
 @dataclass(frozen=True)
@@ -89,17 +83,12 @@ class InferSettings:
     exif: bool = True
 
     def __post_init__(self) -> None:
-        _require_values(self, "no_repeat_ngram_size")
-        most, size, exempt = self.max_new_tokens, self.no_repeat_ngram_size, len(self.ngram_whitelist)
-        tiles, side, window = self.max_tiles, self.tile_size, self.ngram_window
+        check_values(self, "infer.")
+        most, exempt, side = self.max_new_tokens, len(self.ngram_whitelist), self.tile_size
         tokens = most.strip().lower() == "inf" if isinstance(most, str) else most >= 1 and most is not True
         require(tokens, "infer.max_new_tokens", most, "a positive integer or inf")
-        require(size is None or size >= 0, "infer.no_repeat_ngram_size", size, "0 or more")
-        require(window >= 0, "infer.ngram_window", window, "0 or more")
         require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
-        require(MIN_TILES <= tiles <= 64, "infer.max_tiles", tiles, f"{MIN_TILES} to 64")
-        # A vision token covers 64 x 64 pixels.
-        require(side in range(256, 1281, 64), "infer.tile_size", side, "a multiple of 64 from 256 to 1280")
+        require(side % 64 == 0, "infer.tile_size", side, "a multiple of 64, as a vision token covers 64 x 64")
 
     @property
     def token_limit(self) -> int | Unlimited:
@@ -123,8 +112,7 @@ class VendorSettings:
     trust_remote_code: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        _require_values(self)
-        require(self.timeout_s > 0, "vendor.timeout_s", self.timeout_s, "a positive number of seconds")
+        check_values(self, "vendor.")
 
 
 @dataclass(frozen=True)
@@ -179,22 +167,16 @@ class Settings:
     backends: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_values(self, *SIDES)
+        check_values(self)
         # A model's own names are checked when a page is asked for: here no file is opened.
-        if self.preset != "auto" and not any(self.preset.lower() in row.presets for row in MODELS.values()):
-            rows = (f"{', '.join(row.presets)} ({row.title})" for row in MODELS.values())
-            raise DsocrError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
+        presets = sorted({"auto", *(name for row in MODELS.values() for name in row.presets)})
+        require(self.preset.lower() in presets, "preset", self.preset, f"one of {', '.join(presets)}")
         prompts = sorted({name for row in MODELS.values() for name in row.decoding.prompts})
-        problem = None if self.prompt in prompts else prompt_problem(self.prompt)
-        words = f"{problem}: give one of {', '.join(prompts)}, or a text with one"
-        if problem is not None:
+        if self.prompt not in prompts and (problem := prompt_problem(self.prompt)):
+            words = f"{problem}: give one of {', '.join(prompts)}, or a text with one"
             raise SettingsError(f"prompt '{self.prompt[:60]}' {words}")
-        megapixels = self.max_megapixels
-        require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
-        require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
-        draft = re.fullmatch("(lookup|folder:.+)?", self.draft, re.DOTALL)
-        words = "folder:PATH or lookup"
-        require(draft is not None, "draft", f"'{self.draft[:60]}'", words)
+        draft = self.draft in ("", "lookup") or self.draft.startswith("folder:")
+        require(draft, "draft", f"'{self.draft[:60]}'", "folder:PATH or lookup")
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:
@@ -244,26 +226,20 @@ class Settings:
     def side_names(self) -> tuple[BackendName, BackendName]:
         return self.backend("a"), self.backend("b")
 
-    def names_backend(self, side: Side) -> bool:
-        return getattr(self, side) is not None
-
     def of_side(self, side: Side) -> Settings:
         """These settings with what that side replaces. Raises DsocrError."""
-        return self.of_spec(self.spec(side)) if self.names_backend(side) else self
+        return self.of_spec(self.spec(side)) if getattr(self, side) is not None else self
 
     def of_spec(self, spec: BackendSpec) -> Settings:
         """The settings under which a backend reads: its own where it has some. Raises DsocrError."""
-        own: dict[str, Any] = {"a": None, "b": None, **spec.overrides}
-        try:
-            own["infer"] = replace(self.infer, **typed(InferSettings, spec.infer, "infer"))
-        except SettingsError as error:
-            raise SettingsError(f"{spec.name}: {error}") from None
+        own = {"a": None, "b": None, **typed(Settings, spec.own, spec.name)}
+        own["infer"] = replace(self.infer, **own.get("infer", {}))
         if spec.kind in ENGINES:
             own["engine"] = spec.kind
         if spec.kind == VENDOR:
-            path, seconds = spec.interpreter, spec.timeout_s
-            path = self.vendor.interpreter if path is None else path
-            own["vendor"] = replace(self.vendor, interpreter=path, timeout_s=seconds or self.vendor.timeout_s)
+            values = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
+            known = {name: value for name, value in values.items() if value is not None}
+            own["vendor"] = replace(self.vendor, **known)
         return replace(self, **own)
 
     @property
@@ -286,20 +262,8 @@ class Settings:
         if "fast" not in kinds:
             return replace(self, attention="eager")
         side = SIDES[kinds.index("eager")]
-        choice, own = getattr(self, side), dict[str, Any]()
-        if choice is not None and self.spec(side).attention is None:
-            own[side] = _with(choice, attention="eager")
-        return replace(self, **own)
-
-    @property
-    def attention_note(self) -> str:
-        """Note that two sides have different attentions; empty when they have the same."""
-        of: dict[str, Settings] = {spec.kind: self.of_spec(spec) for spec in self.specs}
-        if not {"eager", VENDOR} <= of.keys():
-            return ""
-        own, published = of["eager"].own_attention, of[VENDOR].vendor_attention
-        words = f"attention {own} against {published}: the order of sums can change tokens; eager is on both"
-        return "" if own == published else words
+        choice = getattr(self, side)
+        return replace(self, **{side: choice and {"attention": "eager", **nested(choice)}})
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -316,10 +280,7 @@ class Settings:
             size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
         side = cut(preset_named(self.preset_name, row), infer.max_tiles, infer.tile_size).tile_size
         if row.views and side not in row.views:
-            raise SettingsError(
-                f"infer.tile_size is {side}: {row.title} takes views of "
-                f"{' and '.join(map(str, row.views))} pixels alone; leave it out"
-            )
+            raise SettingsError(f"infer.tile_size is {side}: {row.title} takes views of {row.views} pixels")
         one = self.preset_name, self.prompt_text
         preset, prompt = one if more is None else self._of_pages(1 + len(more))
         limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
@@ -338,15 +299,11 @@ class Settings:
         """
         row = self.family
         most, whole = row.decoding.images, [name for name, each in row.presets.items() if not each.crop_mode]
-        if most == 1:
-            raise SettingsError(f"{row.title} reads one image a prompt: give its pages one by one")
-        if count > most:
-            raise SettingsError(f"{count} pages, and a prompt of {row.title} takes {most}: give fewer")
+        if count > most or most == 1:
+            raise SettingsError(f"{count} pages: a prompt of {row.title} takes at most {most}; give fewer")
         preset = whole[0] if self.preset == "auto" else self.preset_name
         if preset not in whole:
-            raise SettingsError(
-                f"preset '{preset}' cuts pages, which those of one prompt are not: give {' or '.join(whole)}"
-            )
+            raise SettingsError(f"preset '{preset}' cuts its pages: for several in a prompt give {whole}")
         usual = row.decoding.prompts.get("pages", self.prompt_text)
         return preset, usual if self.prompt == "markdown" else self.prompt_text
 
@@ -367,14 +324,9 @@ def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> lis
     first = settings.a or settings.engine
     specs = parse_backends((first, *others), settings.backends)
     return [
-        replace(settings, a=first, b=_with(other, name=spec.name)).for_comparison()
+        replace(settings, a=first, b={**nested(other), "name": spec.name}).for_comparison()
         for other, spec in zip(others, specs[1:], strict=True)
     ]
-
-
-def _with(choice: BackendChoice, **own: Any) -> dict[str, Any]:
-    """A choice of a backend with settings of its own."""
-    return {**({"spec": choice} if isinstance(choice, str) else choice), **own}
 
 
 def history_location(settings: Settings) -> str:
@@ -383,8 +335,5 @@ def history_location(settings: Settings) -> str:
     Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
     """
     if encodable(settings.history) != settings.history:
-        raise SettingsError(
-            f"history: {name_text(settings.history)} is not a name in UTF-8; give another with --history or "
-            "DSOCR_RUNS"
-        )
+        raise SettingsError(f"history: {name_text(settings.history)} is not UTF-8; give another name")
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

@@ -23,7 +23,7 @@ from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.exchange import Answer, Client, EndpointError, answer_of, shown
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs import BackendSpec, Flavour, SettingsError, merge
+from dsocr_core.base.specs import PAGE_SECONDS, BackendSpec, Flavour, SettingsError, merge
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.prompt import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
@@ -72,8 +72,8 @@ class Endpoint(Backend):
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         """Raises SettingsError for a setting that the flavour has no field for."""
-        refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
-        for name in refused + (["preset"] if spec.preset is not None else []):
+        refused = [f"infer.{name}" for name in spec.own.get("infer", ()) if name != "max_new_tokens"]
+        for name in refused + ["preset"] * ("preset" in spec.own):
             way = "it has its own" if name == "preset" else "set the field of its body that stands for it"
             words = f"{name} cannot be told to a server of flavour {spec.flavour}: {way}"
             raise SettingsError(f"{spec.name}: {words}")
@@ -83,7 +83,7 @@ class Endpoint(Backend):
         address = spec.target.rstrip("/")
         if spec.flavour == "ollama":
             address = address.removesuffix("/v1").removesuffix("/api")
-        self.client = Client(address, key.strip(), spec.wait_s)
+        self.client = Client(address, key.strip(), spec.timeout_s or PAGE_SECONDS)
         self._model: str | None = None
         self._context: int | None = None
         self._asking = threading.Lock()

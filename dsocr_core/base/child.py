@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import visible
-from dsocr_core.base.system import memory_of
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
 _TAIL_BYTES = 16 * 1024
@@ -65,11 +64,6 @@ class Child:
     @property
     def alive(self) -> bool:
         return self.returncode is None
-
-    @property
-    def memory_bytes(self) -> int:
-        """Resident memory; 0 where that is not known."""
-        return (memory_of(self.pid) or (0, 0))[1]
 
     def send(self, lines: bytes) -> None:
         """Write to stdin. Raises ChildGone."""
@@ -126,9 +120,9 @@ class Child:
         code = self._process.returncode
         if code >= 0:
             return f"ended with exit code {code}"
-        names = {each.value: each.name for each in signal.Signals}
-        hint = "" if self._killed or -code != signal.SIGKILL else "; the system kills so when memory runs out"
-        return f"ended by {names.get(-code, f'signal {-code}')}{hint}"
+        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+        by_system = code == -signal.SIGKILL and not self._killed
+        return f"ended by {name}{'; the system kills so when memory runs out' * by_system}"
 
     @property
     def stderr_tail(self) -> str:

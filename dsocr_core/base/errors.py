@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 LOG_FILE = RUNS_DIRECTORY / "errors.log"
 _MOST_BYTES = 8 * 1024 * 1024
-"""Largest size of the log; then it begins anew, and the one before lies beside it."""
+"""Largest size of the log; then it begins anew."""
 
 
 class DsocrError(Exception):
@@ -40,9 +40,8 @@ def unforeseen(error: BaseException, where: str) -> str:
     entry = f"{moment} {number} {where}\n{''.join(traceback.format_exception(error))}\n"
     try:
         LOG_FILE.parent.mkdir(parents=True, exist_ok=True)
-        if LOG_FILE.exists() and LOG_FILE.stat().st_size > _MOST_BYTES:
-            LOG_FILE.replace(LOG_FILE.with_suffix(".log.1"))
-        with LOG_FILE.open("ab") as handle:
+        full = LOG_FILE.exists() and LOG_FILE.stat().st_size > _MOST_BYTES
+        with LOG_FILE.open("wb" if full else "ab") as handle:
             handle.write(visible(entry).encode(errors="replace"))
     except OSError as failure:
         log.warning("%s: could not be written (%s)", LOG_FILE, failure.strerror)

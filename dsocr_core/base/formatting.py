@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from math import floor, log10
 
 NOT_MEASURED = "not measured"
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_OF_SECONDS = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def significant(value: float) -> str:
@@ -25,11 +26,11 @@ def duration(milliseconds: float | None) -> str:
     """Write ms below a second, then s, then minutes and hours."""
     if milliseconds is None:
         return NOT_MEASURED
-    if milliseconds < 99_950:
-        return (
-            amount(milliseconds / 1000, "s") if milliseconds >= 999.5 else f"{significant(milliseconds)} ms"
-        )
+    if milliseconds < 999.5:
+        return f"{significant(milliseconds)} ms"
     minutes, rest = divmod(int(milliseconds / 1000), 60)
+    if milliseconds < 99_950:
+        return amount(milliseconds / 1000, "s")
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
@@ -49,13 +50,9 @@ def share(value: float | None, missing: str = NOT_MEASURED) -> str:
 
 def scale_of(largest: float, unit: str) -> tuple[float, str]:
     """Divisor and prefixed unit with which `largest` has 1 to 3 digits before its point."""
-    largest = abs(largest)
-    if unit == "s":
-        return (1.0, "s") if largest >= 0.9995 else (1e-3, "ms") if largest >= 0.9995e-3 else (1e-6, "µs")
-    for size, prefix in _PREFIXES:
-        if largest >= 0.9995 * size:
-            return size, prefix + unit
-    return 1.0, unit
+    sizes = _OF_SECONDS if unit == "s" else _PREFIXES
+    size, prefix = next((each for each in sizes if abs(largest) >= 0.9995 * each[0]), sizes[-1])
+    return size, prefix + unit
 
 
 def amount(value: float | None, unit: str = "") -> str:

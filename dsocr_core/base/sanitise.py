@@ -23,8 +23,8 @@ _CONTROL = re.compile(
 def name_text(name: str | PurePath) -> str:
     """A file name or path as text that can be stored: bytes that are not UTF-8 are escaped."""
     text = str(name)
-    known = not _NOT_UTF8.search(text) and not _ESCAPED.search(text)
-    return text if known else encodable(text.replace("\\", "\\\\"))
+    plain = not _NOT_UTF8.search(text) and not _ESCAPED.search(text)
+    return text if plain else encodable(text.replace("\\", "\\\\"))
 
 
 def text_name(text: str) -> str:
@@ -34,17 +34,12 @@ def text_name(text: str) -> str:
 
 def encodable(text: str) -> str:
     """Escape in a text what UTF-8 cannot hold."""
-    return _NOT_UTF8.sub(_byte, text)
+    return _NOT_UTF8.sub(_escape, text)
 
 
 def without_surrogates(text: str) -> str:
-    """Replace surrogates in a foreign text: pairs by their character, half ones by "?"."""
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text.encode(errors="replace").decode()
+    """Replace surrogates in a foreign text: pairs by their character, half ones by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def visible(text: str) -> str:
@@ -54,8 +49,7 @@ def visible(text: str) -> str:
 
 def json_line(data: Any) -> str:
     """JSON on one line, readable, in which nothing can steer a terminal and everything can be encoded."""
-    text = json.dumps(data, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
 
 
 def json_bytes(data: Any, indent: int | None = None) -> bytes:
@@ -63,13 +57,8 @@ def json_bytes(data: Any, indent: int | None = None) -> bytes:
     return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
 
 
-def _byte(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "?"
-
-
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if 0xD800 <= code <= 0xDFFF:
-        return _byte(found)
+    if 0xD800 <= code <= 0xDFFF:  # a byte that is not UTF-8, or a half surrogate
+        return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "?"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

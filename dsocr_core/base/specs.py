@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from dsocr_core.base.errors import DsocrError, one_line
 
@@ -28,23 +28,31 @@ Precision = Literal["off", "fp8-kv"]
 BackendChoice = str | dict[str, Any]
 """A specification, or its settings with the specification under `spec`."""
 
-_OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
-"""Settings of a run that a side may have in its place under the same name."""
-_ALL = ("name", "preset", "prompt", "infer")
-_ENGINE = (*_ALL, "checkpoint", "attention", "dtype", "device", "rotary")
-_PROGRAM = (*_ALL, "concurrency", "timeout_s")
+_READING = ("preset", "prompt", "infer")
+_ON_DEVICE = ("checkpoint", "attention", "dtype", "device", "rotary", "precision")
+_OF_RUN = (*_READING, *_ON_DEVICE)
+"""Settings of a run that a side may have in its place."""
+_PROGRAM = ("name", *_READING, "concurrency", "timeout_s")
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
-    "eager": _ENGINE,
-    "fast": (*_ENGINE, "precision"),
-    "vendor": (*_ALL, "checkpoint", "attention", "dtype", "device", "interpreter", "timeout_s"),
+    "eager": ("name", *_READING, *_ON_DEVICE[:-1]),
+    "fast": ("name", *_OF_RUN),
+    "vendor": ("name", *_READING, *_ON_DEVICE[:-2], "interpreter", "timeout_s"),
     "endpoint": (*_PROGRAM, "flavour", "model", "key_variable", "body"),
     "command": _PROGRAM,
-    "folder": _ALL,
+    "folder": ("name", *_READING),
 }
 _TARGETS = {"endpoint": "URL", "command": "TEMPLATE", "folder": "PATH"}
 """By kind what stands after the colon of its specification."""
 _FORMS = ", ".join(f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+_ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?", re.ASCII)
+PAGE_SECONDS = 600.0
+"""Time that a page of a server or a program may take where no `timeout_s` is set."""
+_RANGES = {
+    "no_repeat_ngram_size": (0, inf), "ngram_window": (0, inf), "max_tiles": (2, 64),
+    "tile_size": (256, 1280), "max_megapixels": (0.001, 10_000), "pdf_dpi": (30, 600),
+    "concurrency": (1, 64), "timeout_s": (0.001, 1e9),
+}  # fmt: skip
 
 
 class SettingsError(DsocrError):
@@ -57,13 +65,23 @@ def require(holds: bool, name: str, value: Any, words: str) -> None:
         raise SettingsError(f"{name} is {value}: give {words}")
 
 
+def check_values(settings: Any, of: str = "") -> None:
+    """Raises SettingsError for a number out of its range, and for no value: a file may have null for any."""
+    for each in fields(settings):
+        value, (least, most) = getattr(settings, each.name), _RANGES.get(each.name, (None, inf))
+        if value is None:
+            require("None" in str(each.type), of + each.name, "null", "a value, or leave the setting out")
+        elif least is not None:
+            require(least <= value <= most, of + each.name, value, f"{least:,} to {most:,}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
     """A backend and its settings, of which each kind has some; None and empty are the run's own.
 
     `target` is a server's base address like http://127.0.0.1:8000/v1, a program with its options, where
-    {image} and {out} stand for the page's file and an empty folder, or a folder of texts. `infer` has fields
-    of the run's `infer` settings. Of a server `key_variable` names the environment variable of its key,
+    {image} and {out} stand for the page's file and an empty folder, or a folder of texts. `own` are settings
+    that it has in place of the run's. Of a server `key_variable` names the environment variable of its key,
     `concurrency` pages are in flight, each may take `timeout_s`, `body` wins over the flavour's fields (null
     takes one out), and an empty `model` is the first that it lists. Raises SettingsError.
     """
@@ -71,15 +89,7 @@ class BackendSpec:
     kind: Kind
     name: str
     target: str = ""
-    preset: str | None = None
-    prompt: str | None = None
-    infer: Mapping[str, Any] = field(default_factory=dict)
-    checkpoint: str | None = None
-    attention: Attention | None = None
-    dtype: Dtype | None = None
-    device: str | None = None
-    rotary: Rotary | None = None
-    precision: Precision | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
     interpreter: str | None = None
     timeout_s: float | None = None
     concurrency: int = 1
@@ -89,45 +99,21 @@ class BackendSpec:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        def check(holds: bool, name: str, words: str) -> None:
-            require(holds, f"{self.kind}: {name}", str(getattr(self, name))[:20], words)
-
-        check(bool(_NAME.fullmatch(self.name)), "name", "up to 60 letters, digits, '.', '_' or '-'")
-        check(1 <= self.concurrency <= 64, "concurrency", "1 to 64")
-        check(self.timeout_s is None or 0 < self.timeout_s < 1e9, "timeout_s", "a positive number of seconds")
+        check_values(self, f"{self.kind}: ")
+        named, words = _NAME.fullmatch(self.name), "up to 60 letters, digits, '.', '_' or '-'"
+        require(named is not None, f"{self.kind}: name", self.name[:60], words)
         if self.kind == "vendor":
-            published = self.attention in (None, "eager", "flash_attention_2")
-            check(published, "attention", "eager or flash_attention_2")
-            check(self.dtype != "float16", "dtype", "auto, bfloat16 or float32")
-        if self.key_variable:
-            words = "the name of an environment variable, never the key itself"
-            check(self.key_variable.isidentifier(), "key_variable", words)
-        if self.kind == "endpoint":
-            _require_address(self.target)
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds that a page of a server or a program may take."""
-        return self.timeout_s or 600.0
-
-    @property
-    def overrides(self) -> dict[str, Any]:
-        """Fields of the run's settings that this side replaces, without `infer`."""
-        return {name: value for name in _OVERRIDES if (value := getattr(self, name)) is not None}
-
-
-def _require_address(url: str) -> None:
-    """Raises SettingsError for what is no address, or has a secret in it: settings are shown."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
-        raise SettingsError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        words = "has a user, a query or a fragment in it; name the environment variable of a key with"
-        raise SettingsError(f"endpoint: the address of {host} {words} key_variable")
+            attention = self.own.get("attention", "eager")
+            published = attention in ("eager", "flash_attention_2")
+            require(published, "vendor: attention", attention, "eager or flash_attention_2")
+            require(self.own.get("dtype") != "float16", "vendor: dtype", "float16", "bfloat16 or float32")
+        if self.key_variable and not self.key_variable.isidentifier():
+            raise SettingsError("key_variable is no name of an environment variable, which has the key")
+        if self.kind == "endpoint" and not _ADDRESS.fullmatch(self.target):
+            raise SettingsError(
+                "endpoint: its address is not like http://HOST:PORT/v1, without user, query and fragment; "
+                "key_variable names the environment variable of a key"
+            )
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
@@ -136,25 +122,20 @@ def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = 
     Settings may be nested or dotted: `{"infer": {"max_new_tokens": 9}}` or `{"infer.max_new_tokens": 9}`.
     Raises SettingsError: one line.
     """
-    values = _nested(choice)
-    text = values.pop("spec", None)
-    if not isinstance(text, str) or not (text := text.strip()):
-        raise SettingsError(f"a backend has no spec: give {_FORMS}")
+    values = nested(choice)
+    text = str(values.pop("spec", "")).strip()
     if configured and text in configured:
-        own = configured[text]
-        if not isinstance(own, (str, Mapping)):
-            raise SettingsError(f"backends: {text[:40]} is no backend: give {_FORMS}, or settings with one")
-        return parse_backend({"name": text, **merge(_nested(own), values)})  # a name leads to no other
-    kind, colon, target = text.partition(":")
-    if kind not in _SETTINGS:
-        names = f", or one of {', '.join(configured)}" if configured else ""
-        raise SettingsError(f"backend '{text[:60]}' is not known: give {_FORMS}{names}")
-    if (kind in _TARGETS) != bool(target.strip()) or (colon and kind not in _TARGETS):
-        form = f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else f"{kind} without a colon"
-        raise SettingsError(f"backend '{text[:60]}': give {form}")
-    own = {"kind": kind, "name": kind, "target": target.strip()}
-    _require_names(values, _SETTINGS[kind], kind)
-    return BackendSpec(**typed(BackendSpec, own | values, kind))
+        return parse_backend({"name": text, **merge(nested(configured[text]), values)})  # of no other name
+    kind, _, target = text.partition(":")
+    if kind not in _SETTINGS or (kind in _TARGETS) != bool(target.strip()):
+        forms = ", ".join([_FORMS, *(configured or ())])
+        raise SettingsError(f"backend '{text[:60]}' is not known: give {forms}")
+    if unknown := [name for name in values if name not in _SETTINGS[kind]]:
+        names = ", ".join(_SETTINGS[kind])
+        raise SettingsError(f"{kind} has no setting '{unknown[0][:40]}': it takes {names}")
+    own = {name: values.pop(name) for name in _OF_RUN if name in values}
+    values = {"kind": kind, "name": kind, "target": target.strip(), **values}
+    return BackendSpec(own=own, **typed(BackendSpec, values, kind))
 
 
 def parse_backends(
@@ -170,10 +151,10 @@ def parse_backends(
     return tuple(found.values())
 
 
-def _nested(choice: BackendChoice | Mapping[str, Any]) -> dict[str, Any]:
+def nested(choice: Any) -> dict[str, Any]:
     """Turn dotted names into mappings in mappings."""
     found: dict[str, Any] = {}
-    for name, value in ({"spec": choice} if isinstance(choice, str) else choice).items():
+    for name, value in (choice if isinstance(choice, Mapping) else {"spec": choice}).items():
         first, *inner = str(name).split(".")
         for key in reversed(inner):
             value = {key: value}
@@ -190,18 +171,11 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _require_names(values: Iterable[str], names: Sequence[str], what: str) -> None:
-    for name in values:
-        if name not in names:
-            raise SettingsError(f"{what} has no setting '{name[:40]}': it takes {', '.join(names)}")
-
-
 def typed(kind: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Check values against the fields of a dataclass; a text is read as YAML where the field takes none.
 
     `what` is the dataclass in errors; null leaves a field out. Raises SettingsError.
     """
-    _require_names(values, [each.name for each in fields(kind)], what)
     known = {name: value for name, value in values.items() if value is not None}
     if not known:
         return {}
@@ -210,8 +184,7 @@ def typed(kind: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = _parser(kind).parse_object(known, defaults=False).as_dict()
     except ArgumentError as error:
-        words = re.sub(r"<class '(?:\w+\.)*(\w+)'>|typing\.", r"\1", one_line(error, 200))
-        raise SettingsError(f"{what}: {words.replace('Parser key', 'setting')}") from None
+        raise SettingsError(f"{what}: {one_line(error, 200)}") from None
     return found
 
 

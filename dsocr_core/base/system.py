@@ -1,7 +1,7 @@
 """Differences between systems: memory that processes share, and limits of a process.
 
-Linux has all of it. macOS has no /proc and no limit on memory: `unbounded` names what has no limit there.
-Windows has none of it; WSL does.
+Linux has all of it. macOS has no limit on memory: what is bounded by it is not bounded there. Windows has
+none of it; WSL does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,12 +20,6 @@ def require_posix() -> None:
     """Leave with one line on a system without POSIX, where the imports that follow would fail."""
     if find_spec("fcntl") is None:
         raise SystemExit("error: dsocr runs on Linux and macOS; on Windows, install and start it in WSL")
-
-
-def unbounded() -> list[str]:
-    """Name what has no limit on this system."""
-    names = ["memory of opening a page", "memory of SQL", "memory of a cluster's readers"]
-    return names if memory_of() is None else []
 
 
 class SharedMemory:
@@ -40,13 +34,6 @@ class SharedMemory:
                 self.descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
-
-    def first(self, count: int) -> bytes:
-        """A copy of the first bytes, whatever becomes of them. Raises ValueError where there are fewer."""
-        content = os.pread(self.descriptor, count, 0)
-        if len(content) < count:
-            raise ValueError("fewer bytes")
-        return content
 
     def give_back(self, beyond: int) -> None:
         """Give what lies beyond that many bytes back to the system. It reads as zeros then."""
@@ -65,33 +52,22 @@ def memory_of(process: int | str = "self") -> tuple[int, int] | None:
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """Let this process have that many more bytes of addresses for a block, where the system counts them.
-
-    What goes beyond is a MemoryError.
-    """
+    """Let this process have that many more bytes of addresses for a block; beyond is a MemoryError."""
     import resource
 
-    before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
-    if used is None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if (used := memory_of()) is None:
         yield
         return
-    with suppress(OSError, ValueError):  # a system that has the limit's name alone
-        _at_most(resource.RLIMIT_AS, used[0] + more)
+    limit_to(resource.RLIMIT_AS, used[0] + more)
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def limit_cpu(seconds: int) -> None:
-    """Let this process compute at most that long in all."""
-    import resource
-
-    _at_most(resource.RLIMIT_CPU, seconds)
-
-
-def _at_most(limit: int, amount: int) -> None:
-    """Set a limit to this, or leave it where it is less (`ulimit -v`)."""
+def limit_to(limit: int, amount: int) -> None:
+    """Lower a limit of this process to this; one that is less stays (`ulimit -v`)."""
     import resource
 
     limits = resource.getrlimit(limit)

@@ -128,8 +128,6 @@ def _compare_pages(
     if chosen.why:
         recorded.check_why(settings)
     both = settings.for_comparison()
-    if len(chosen.b) <= 1 and both.attention_note:
-        log.warning("%s", both.attention_note)
     pairs = settings_against(settings, chosen.b) if len(chosen.b) > 1 else [both]
     found = read(pairs, plan, record_in, f"it is in {plan.directory}")
     if not chosen.why:

@@ -15,7 +15,7 @@ from rich.text import Text
 from dsocr_core.base.console import FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import HISTORY, cache_directory, why_unwritable
-from dsocr_core.base.system import unbounded
+from dsocr_core.base.system import memory_of
 from dsocr_core.cli.answers import Answer
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
@@ -79,8 +79,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         except PackageNotFoundError:
             state: State = "missing" if name in _NEEDED else "optional"
             yield Finding(name, state, "not installed", _OPTIONAL.get(name, _INSTALL))
-    for what in unbounded():
-        yield Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
+    if memory_of() is None:
+        yield Finding("limits", "optional", "memory is not bounded on this system", "on Linux it is")
     yield sizes
     yield from _history(settings)
     cache, why = cache_directory(), why_unwritable(cache_directory())

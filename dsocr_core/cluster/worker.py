@@ -27,6 +27,7 @@ from distributed import WorkerPlugin, get_worker
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.system import memory_of
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.reading.fingerprints import code_version
@@ -49,8 +50,7 @@ _LOOK_S, _STOP_S = 0.2, 5.0
 class WorkerJob:
     """Facts of a run for its workers. `name` is the plugin's, `module` is that of its reader process.
 
-    The process is ended when for `page_limit_s` none of the pages in it has ended, or when it takes more than
-    `memory_bytes`; 0 is no limit.
+    The process is ended where no begun page ends within `page_limit_s`, or above `memory_bytes`; 0 is none.
     """
 
     name: str
@@ -317,7 +317,7 @@ class _Process:
         if time.monotonic() - self._heard > limit_s:
             what = "no page ended" if self.ready else "the model was not loaded"
             self.end(f"{what} within {limit_s:g} s")
-        if (most := self._job.memory_bytes) and self._child.memory_bytes > most:
+        if (most := self._job.memory_bytes) and (memory_of(self._child.pid) or (0, 0))[1] > most:
             self.end(f"took more than {most / 2**30:.2g} GiB of memory")
 
 

@@ -125,7 +125,9 @@ class _Worker:
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
-            memory, said = self.memory.first(count * PIXEL_BYTES), NOTICES[notice]
+            memory, said = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0), NOTICES[notice]
+            if len(memory) < count * PIXEL_BYTES:
+                raise ValueError
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
         return DecodedPage(_RGB._new(mapped(memory, (width, height))), said)

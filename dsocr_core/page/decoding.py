@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.system import limit_cpu, memory_limit
+from dsocr_core.base.system import limit_to, memory_limit
 
 # Formats that are decoded in this process. EPS is left out: it would run a program in Ghostscript.
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "JPEG2000", "PPM", "AVIF")
@@ -180,7 +180,7 @@ def serve(descriptor: int) -> None:
         gc.freeze()  # imported objects stay: garbage collection skips them
         for line in sys.stdin.buffer:
             request = json.loads(line)
-            limit_cpu(int(time.process_time()) + 1 + request["cpu_seconds"])
+            limit_to(resource.RLIMIT_CPU, int(time.process_time()) + 1 + request["cpu_seconds"])
             try:
                 with memory_limit(request["memory_bytes"]):
                     answer = _answer(request, memory)

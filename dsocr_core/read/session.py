@@ -75,7 +75,7 @@ class Session:
 
     def request_of(self, side: Side, request: OcrRequest) -> OcrRequest:
         """The request of a side that was named: its own settings decide it."""
-        if not self.settings.names_backend(side):
+        if getattr(self.settings, side) is None:
             return request
         more = request.more if request.together else None
         own = self.side(side).settings.request(request.image, request.source, more)

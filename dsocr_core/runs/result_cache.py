@@ -113,7 +113,7 @@ class ResultCache:
         spec, cache = self.settings.spec(side), self
         if spec.kind not in LOCAL_KINDS:
             return None  # what another program gives may be another thing tomorrow
-        if self.settings.names_backend(side):
+        if getattr(self.settings, side) is not None:
             cache = ResultCache(self.settings.of_side(side), self.directory)
             more = request.more if request.together else None
             request = cache.settings.request(request.image, request.source, more)

@@ -84,7 +84,7 @@ def test_a_run_has_one_row_of_the_pages_and_says_what_is_missing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run {page} --pages-together", "DeepSeek-OCR reads one image a prompt"),
+        ("run {page} --pages-together", "a prompt of DeepSeek-OCR takes at most 1"),
         ("run {page} --pages-together --checkpoint {model} --backend folder:{folder}",
          "folder reads one page a prompt: leave --pages-together out"),
         ("compare {page} --pages-together 2 --checkpoint {model} --b endpoint:http://x",

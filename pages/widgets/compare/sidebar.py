@@ -206,8 +206,6 @@ def _settings() -> tuple[Settings | None, str]:
         "Attention (our engine)", ATTENTION, **bound("attention"),
         help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
     )  # fmt: skip
-    if note := replace(base, attention=attention).attention_note:
-        st.caption(plain(f"{note[0].upper()}{note[1:]}."))
     tokens = st.text_input(
         "Max new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
         help="A positive integer, or inf: until the end token or the context limit.",
