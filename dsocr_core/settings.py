@@ -44,7 +44,6 @@ from dsocr_core.reading.records import (
     OcrRequest,
     Side,
     Template,
-    Unlimited,
     prompt_problem,
 )
 
@@ -57,17 +56,14 @@ class InferSettings:
 
     Args:
         max_new_tokens: a positive integer or inf; 8192 is each model's own limit, inf for Unlimited-OCR
-        no_repeat_ngram_size: no n-gram of this size may repeat; 0 is off, left out it is the model's own: 20,
-            or 35 with eval_mode and for Unlimited-OCR
+        no_repeat_ngram_size: no n-gram of this size may repeat; 0 is off, left out it is the model's own
         eval_mode: ask the published code for its text alone; it then writes no files
         test_compress: print image size, valid image tokens, text tokens and their ratio of every page
-        ngram_window: new tokens that the n-gram rule looks back on; 0 is the model's own: the whole sequence,
-            or for Unlimited-OCR without an n-gram size 128, and 1024 for several pages
+        ngram_window: new tokens that the n-gram rule looks back on; 0 is the model's own
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
         max_tiles: most tiles of a page; 9 is each model's own: 6 for DeepSeek-OCR-2, 32 for Unlimited-OCR
         tile_size: side of a tile in pixels, a multiple of 64; 640 is each model's own: 768 for DeepSeek-OCR-2
-        template: plain is as published; no_newline drops the newline after <image>; roles writes a chat;
-            newline, grounding and newline_grounding put that behind <image>
+        template: plain is as published; no_newline has none after <image>, newline has; roles writes a chat
         exif: turn the page as its EXIF says
     """
 
@@ -90,11 +86,6 @@ class InferSettings:
         require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
         require(side % 64 == 0, "infer.tile_size", side, "a multiple of 64, as a vision token covers 64 x 64")
 
-    @property
-    def token_limit(self) -> int | Unlimited:
-        """A number, or unlimited: until the end token or the context limit."""
-        return self.max_new_tokens if isinstance(self.max_new_tokens, int) else UNLIMITED
-
 
 @dataclass(frozen=True)
 class VendorSettings:
@@ -103,8 +94,7 @@ class VendorSettings:
     Args:
         interpreter: python of another environment for the worker; empty means this one
         timeout_s: seconds that loading, and then each page, may take before the worker is stopped
-        trust_remote_code: checkpoint directories whose own code may run, as DIR, or as
-            DIR@DIGEST after its code has changed; the embedded one always may
+        trust_remote_code: directories whose own code may run, as DIR, or DIR@DIGEST after it has changed
     """
 
     interpreter: str = ""
@@ -121,13 +111,11 @@ class Settings:
 
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
-        preset: tiny, small, base, large or gundam, or another model's; auto is small on the embedded
-            checkpoint, and with a large model on a CPU; else the usual one
+        preset: tiny, small, base, large or gundam, or another model's; auto is the model's usual one
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
-        attention: attention of the decoder; auto is eager where the eager engine is compared with the
-            published code, which has eager and flash_attention_2 only, else sdpa
+        attention: of the decoder; auto is sdpa, and eager where the eager engine is compared
         dtype: auto is bfloat16 on a GPU and float32 on a CPU
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
@@ -137,8 +125,7 @@ class Settings:
         vendor: the worker process that runs the checkpoint's own code
         history: where runs are recorded: a path, relative to the project; empty records none
         tolerance: by how much two results may differ and still pass
-        draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            folder:PATH with texts or of a run, lookup (the page's own text)
+        draft: a text the fast engine verifies: folder:PATH of texts or a run, or lookup (the page's own text)
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -232,15 +219,10 @@ class Settings:
 
     def of_spec(self, spec: BackendSpec) -> Settings:
         """The settings under which a backend reads: its own where it has some. Raises DsocrError."""
-        own = {"a": None, "b": None, **typed(Settings, spec.own, spec.name)}
-        own["infer"] = replace(self.infer, **own.get("infer", {}))
-        if spec.kind in ENGINES:
-            own["engine"] = spec.kind
-        if spec.kind == VENDOR:
-            values = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
-            known = {name: value for name, value in values.items() if value is not None}
-            own["vendor"] = replace(self.vendor, **known)
-        return replace(self, **own)
+        own = typed(Settings, spec.own, spec.name)
+        parts = {name: replace(getattr(self, name), **own.pop(name, {})) for name in ("infer", "vendor")}
+        engine = spec.kind if spec.kind in ENGINES else self.engine
+        return replace(self, **{"a": None, "b": None, "engine": engine, **own, **parts})
 
     @property
     def own_attention(self) -> str:
@@ -263,7 +245,8 @@ class Settings:
             return replace(self, attention="eager")
         side = SIDES[kinds.index("eager")]
         choice = getattr(self, side)
-        return replace(self, **{side: choice and {"attention": "eager", **nested(choice)}})
+        own: dict[str, Any] = {side: choice and {"attention": "eager", **nested(choice)}}
+        return replace(self, **own)
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -283,10 +266,10 @@ class Settings:
             raise SettingsError(f"infer.tile_size is {side}: {row.title} takes views of {row.views} pixels")
         one = self.preset_name, self.prompt_text
         preset, prompt = one if more is None else self._of_pages(1 + len(more))
-        limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
+        most = infer.max_new_tokens if isinstance(infer.max_new_tokens, int) else UNLIMITED
         return OcrRequest(
             image=image, source=source, more=more or (), model=row.name, preset=preset, prompt=prompt,
-            max_new_tokens=infer.token_limit if limited else usual.new_tokens or UNLIMITED,
+            max_new_tokens=usual.new_tokens or UNLIMITED if most == VENDOR_TOKEN_CEILING else most,
             no_repeat_ngram_size=size, ngram_window=window, ngram_whitelist=tuple(infer.ngram_whitelist),
             eval_mode=infer.eval_mode, test_compress=infer.test_compress, max_tiles=infer.max_tiles,
             tile_size=infer.tile_size, template=infer.template, exif=infer.exif,

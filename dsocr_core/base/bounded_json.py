@@ -82,14 +82,12 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
         )
     except RecursionError as error:
         raise InvalidFile("JSON nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     except ValueError as error:
         raise InvalidFile(f"not valid JSON ({str(error)[:80]})") from error
-    level: list[Any] = [data]
-    for _ in range(DEPTH_LIMIT + 1):
-        level = [each for each in level if isinstance(each, (dict, list))]
-        if not level:
-            return data
-        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+    level = [data] if isinstance(data, (dict, list)) else []
+    for _ in range(DEPTH_LIMIT):
+        parts = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for each in parts for item in each if isinstance(item, (dict, list))]
+    if not level:
+        return data
     raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")

@@ -63,9 +63,8 @@ def cancelled_by_interrupt() -> Iterator[threading.Event]:
     cancel = threading.Event()
 
     def stop(*_: object) -> None:
-        if cancel.is_set():
-            os._exit(_INTERRUPTED)
         cancel.set()
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
 
     previous = signal.signal(signal.SIGINT, stop)
     try:

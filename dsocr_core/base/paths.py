@@ -35,10 +35,9 @@ def cache_directory() -> Path:
 
 def why_unwritable(folder: Path) -> str | None:
     """Say why nothing can be written in a folder, existing or not; None where a little was."""
-    place = folder.absolute()
     try:
-        while not os.path.lexists(place) and place != place.parent:
-            place = place.parent
+        places = (folder.absolute(), *folder.absolute().parents)
+        place = next(each for each in places if os.path.lexists(each))
         with tempfile.TemporaryFile(dir=place) as handle:
             handle.write(bytes(64 * 1024))
     except OSError as error:

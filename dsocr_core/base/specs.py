@@ -90,7 +90,6 @@ class BackendSpec:
     name: str
     target: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
-    interpreter: str | None = None
     timeout_s: float | None = None
     concurrency: int = 1
     flavour: Flavour = "plain"
@@ -134,6 +133,8 @@ def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = 
         names = ", ".join(_SETTINGS[kind])
         raise SettingsError(f"{kind} has no setting '{unknown[0][:40]}': it takes {names}")
     own = {name: values.pop(name) for name in _OF_RUN if name in values}
+    if kind == "vendor":
+        own["vendor"] = {name: values.pop(name) for name in ("interpreter", "timeout_s") if name in values}
     values = {"kind": kind, "name": kind, "target": target.strip(), **values}
     return BackendSpec(own=own, **typed(BackendSpec, values, kind))
 
