@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import Any, Literal, get_args
 
-from rapidfuzz.distance import LCSseq, Levenshtein
+from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.base.formatting import plural, shortened
-from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text, page_texts
+from dsocr_core.reading.markup import END_MARKER, PAGE, Box, Span, block_text
 from dsocr_core.reading.parity_records import BoxPair, Difference, Tolerance
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import SIDES, OcrResult, Side
@@ -18,10 +17,6 @@ from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, s
 
 _SHORT = 40
 """Characters of a text that is named in a sentence."""
-ORDER_LIMIT = 5000
-"""Boxes whose order is compared: a page has a hundred, a hostile text may have any number."""
-Text = tuple[str, Sequence[Span]]
-"""A text and its spans."""
 Pairs = Sequence[BoxPair]
 
 
@@ -36,29 +31,16 @@ def one_sided(a: OcrResult | None, b: OcrResult | None) -> list[Difference]:
 
 
 def output_differences(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tolerance) -> list[Difference]:
-    """Differences of two outputs that are not the same; of several pages of a prompt each by itself."""
+    """Differences of two outputs that are not the same."""
     found: list[Difference] = []
-    if a.request.form.pages is None and b.request.form.pages is None:
-        found = _of_page((a.text_raw, a.blocks), (b.text_raw, b.blocks), pairs, tolerance, "")
-    else:
-        if a.notes != b.notes:
-            found = [Difference("pages", f"A: {note}") for note in a.notes]
-            found += [Difference("pages", f"B: {note}") for note in b.notes]
-        sides = (page_texts(side.text_raw, side.blocks) for side in (a, b))
-        for number, (of_a, of_b) in enumerate(zip_longest(*sides, fillvalue=("", ()))):
-            if clean_text(of_a[0]) != clean_text(of_b[0]):
-                own = [pair for pair in pairs if pair.page == number - 1]
-                place = f"page {number}: " if number else "before the first page: "
-                found += _of_page(of_a, of_b, own, tolerance, place)
+    if a.notes != b.notes:
+        notes = (f"{side}: {note}" for side, of in (("A", a), ("B", b)) for note in of.notes)
+        found = [Difference("pages", note) for note in notes]
+    found += [*_boxes(pairs, tolerance), *_texts(a, b, pairs, tolerance)]
     return found or [Difference("tokens", "text and boxes are equal", within=True)]
 
 
-def _of_page(a: Text, b: Text, pairs: Pairs, tolerance: Tolerance, place: str) -> list[Difference]:
-    order = [*_order(pairs, place)]
-    return [*_boxes(pairs, tolerance, place), *order, *_texts((a, b), pairs, tolerance, place, bool(order))]
-
-
-def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Difference]:
+def _boxes(pairs: Pairs, tolerance: Tolerance) -> Iterator[Difference]:
     """Boxes without a partner, under another label, or moved. A lone box with text is text of one side."""
     within = sum(pair.state not in ("matched", "moved") for pair in pairs) <= tolerance.boxes
     near: list[BoxPair] = []
@@ -66,24 +48,24 @@ def _boxes(pairs: Pairs, tolerance: Tolerance, place: str) -> Iterator[Differenc
         if (box := pair.lone) is not None:
             kind, side = ("extra", "A") if pair.a else ("missing", "B")
             quoted = f', "{_short(box.text)}"' if box.text.strip() else ""
-            words = f"{place}only {side} has {_named(box)}{quoted}"
+            words = f"only {side} has {_named(box)}{quoted}"
             yield _of(kind, words, [pair], within and not box.text, label=box.label)
         elif pair.a and pair.b:
             shift = pair.shift_percent or 0.0
             facts = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
             if pair.state == "relabelled":
                 was, now = _short(pair.a.label), _short(pair.b.label)
-                words = f"{place}box {pair.a.index + 1} is {was} in A and {now} in B"
+                words = f"box {pair.a.index + 1} is {was} in A and {now} in B"
                 labels = {"label_a": pair.a.label, "label_b": pair.b.label}
                 yield _of("relabelled", words, [pair], within, **facts, **labels)
             if shift > tolerance.shift_percent:
-                words = f"{place}{_named(pair.a)} by {shift:.3g} % of the page's side"
+                words = f"{_named(pair.a)} by {shift:.3g} % of the page's side"
                 yield _of("moved", words, [pair], False, **facts)
             elif shift > 0:
                 near.append(pair)
     if near:
         most = max(pair.shift_percent or 0.0 for pair in near)
-        words = f"{place}{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
+        words = f"{plural(len(near), 'box', 'boxes')} by at most {most:.3g} % of the page's side"
         yield _of("moved", words, near, True, shift_percent=round(most, 3))
 
 
@@ -103,27 +85,17 @@ def _short(text: str) -> str:
     return shortened(" ".join(text.split()), _SHORT)
 
 
-def _order(pairs: Pairs, place: str) -> Iterator[Difference]:
-    """Fewest of A's boxes that have to be moved for B's order."""
-    both = sorted((pair.a.index, pair.b.index, pair) for pair in pairs if pair.a and pair.b)[:ORDER_LIMIT]
-    of_b = [b for _, b, _ in both]
-    steps = [step for step in LCSseq.opcodes(of_b, sorted(of_b)) if step.tag in ("delete", "replace")]
-    if moved := [pair for step in steps for *_, pair in both[step.src_start : step.src_end]]:
-        words = f"{place}{len(moved)} of {plural(len(both), 'box', 'boxes')}"
-        yield _of("order", words, moved, True, moved=len(moved), matched=len(both))
-
-
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def text_without_markup(text_raw: str, spans: Sequence[Span]) -> str:
+def text_without_markup(result: OcrResult) -> str:
     """The text without its end marker and the markup of boxes, which are compared as boxes."""
-    parts, position = [], 0
-    for span in spans:
+    text, parts, position = result.text_raw, [], 0
+    for span in result.blocks:
         if span.boxes:
-            parts.append(text_raw[position : span.start])
+            parts.append(text[position : span.start])
             position = span.end
-    return clean_text("".join((*parts, text_raw[position:])))
+    return clean_text("".join((*parts, text[position:])))
 
 
 def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
@@ -145,16 +117,15 @@ def character_error_rate(text: str, reference: str) -> float:
     return Levenshtein.distance(text[:TEXT_LIMIT], reference) / max(1, len(reference))
 
 
-def _texts(
-    sides: tuple[Text, Text], pairs: Pairs, tolerance: Tolerance, place: str, reordered: bool
-) -> list[Difference]:
+def _texts(a: OcrResult, b: OcrResult, pairs: Pairs, tolerance: Tolerance) -> list[Difference]:
     """Texts that differ, block by block. The text of a lone box belongs to its box."""
-    words = [text_without_markup(*side) for side in sides]
+    words = [text_without_markup(side) for side in (a, b)]
     rate = character_error_rate(*words)
     if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less
         rate = min(rate, character_error_rate(*(squeezed(plain(side)) for side in words)))
     within = rate <= tolerance.character_error_rate
-    blocks: dict[tuple[str, str], list[BoxPair]] = {(loose_text(*sides[0]), loose_text(*sides[1])): []}
+    loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
+    blocks: dict[tuple[str, str], list[BoxPair]] = {loose: []}
     for pair in pairs:  # boxes of one block have one text
         if pair.a and pair.b:
             blocks.setdefault((pair.a.text, pair.b.text), []).append(pair)
@@ -169,13 +140,16 @@ def _texts(
         for kind in get_args(ChangeKind):
             if some := [each for each in changes if each.kind == kind]:
                 what = named(some) if kind == "text" else plural(len(some), "place")
-                said = place + ", ".join(filter(None, (name, what)))
+                said = ", ".join(filter(None, (name, what)))
                 facts = {"error_rate": round(character_error_rate(*texts), 4), "digits": some[0].has_digit}
                 found.append(replace(_of(kind, said, own, within, **facts), texts=texts))
     found.sort(key=lambda item: not item.evidence["digits"])
     if words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]:
-        found.append(Difference("text", f"{place}beyond the characters that are measured"))
+        found.append(Difference("text", "beyond the characters that are measured"))
+    places = [pair.b.index for pair in pairs if pair.a and pair.b]
+    if places != sorted(places):
+        found.append(Difference("order", f"of {len(places)} boxes that both have", within=True))
     lone = any(pair.lone and pair.lone.text for pair in pairs)
-    if spelling or (words[0] != words[1] and not (found or lone or reordered)):
-        found.append(_of("spelling", f"{place}a reader sees the same", spelt, True))
+    if spelling or (words[0] != words[1] and not (found or lone)):
+        found.append(_of("spelling", "a reader sees the same", spelt, True))
     return found

@@ -67,7 +67,7 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
     verdict: Verdict = "within_tolerance" if found else "identical"
     if not all(item.within for item in found):
         verdict = "not_comparable" if other else "differs"
-    words = (text_without_markup(side.text_raw, side.blocks) for side in (a, b))
+    words = (text_without_markup(side) for side in (a, b))
     return ParityReport(
         verdict=verdict,
         differences=in_order(found),
