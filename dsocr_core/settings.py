@@ -162,7 +162,8 @@ class Settings:
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)):
             words = f"{problem}: give one of {', '.join(prompts)}, or a text with one"
             raise SettingsError(f"prompt '{self.prompt[:60]}' {words}")
-        draft = self.draft in ("", "lookup") or self.draft.startswith("folder:")
+        kind, _, target = self.draft.partition(":")
+        draft = self.draft in ("", "lookup") or (kind == "folder" and target != "")
         require(draft, "draft", f"'{self.draft[:60]}'", "folder:PATH or lookup")
         for name in self.backends:
             parse_backend(name, self.backends)
