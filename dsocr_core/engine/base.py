@@ -19,6 +19,7 @@ from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reason, generate, token_limit
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import (
@@ -40,7 +41,6 @@ from dsocr_core.page.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.page.tokenizer import StreamDecoder
 from dsocr_core.reading.markup import parse
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import (
     CancelToken,
     FinishReason,

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.read_ahead import choose_once
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, TopTwo, Unlimited, top_two_steps
 
 NO_TOKEN = -1

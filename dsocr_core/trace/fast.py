@@ -26,6 +26,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 from dsocr_core.engine.fast.weights import LayerWeights, pack
 from dsocr_core.engine.generate import NO_TOKEN, greedy
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
@@ -33,7 +34,6 @@ from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import Recorder
 from dsocr_core.models.taps.hooks import key_rows
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.reading.trace_records import block_of
 from dsocr_core.trace.names import part_of, taps_of

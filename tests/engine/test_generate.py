@@ -5,9 +5,9 @@ import torch
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.generate import finish_reason, generate, token_limit
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED
 from tests.support.seeded_weights import tiny_config
 

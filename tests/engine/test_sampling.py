@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
 from dsocr_core.engine.generate import greedy
-from dsocr_core.reading.ngram_rule import NgramRule
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 
 VOCABULARY = 4

@@ -15,9 +15,7 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
 from dsocr_core.read.session import Session
-from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
-from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings, settings_against
@@ -147,21 +145,3 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
         assert read_by == [["endpoint", "endpoint-2"], ["endpoint"], ["endpoint"]]
     rows = pq.read_table(out / "readings.parquet")
     assert sorted(rows["backend"].to_pylist()) == ["endpoint", "endpoint-2"]
-
-
-def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(whole(), whole(OTHER)) as a, scripted_server(whole()) as b:
-        # By name B would come first.
-        sides = {"a": served(a.address, name="z"), "b": served(b.address, name="m")}
-        settings = Settings(device="cpu", history=str(tmp_path / "history"), **sides)  # type: ignore[arg-type]
-        recorder = Recording(settings, out=tmp_path / "out")
-        read([settings], RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), [recorder])
-    assert recorder.id is not None
-    with History(str(tmp_path / "history")) as history:
-        review = open_review(history, recorder.id, recorder.id, None, None)
-        assert (review.a.backend, review.b.backend) == ("z", "m")
-        assert [page.verdict for page in review.pages] == ["differs", "identical"]
-        assert run_fact(review.b, "dtype") is None
-        assert "endpoint plain" == run_fact(review.a, "engine") == run_fact(review.b, "engine")
-        lines = {line.name: line for page in review.pages for line in page.report.inputs}
-        assert lines[NGRAM].b is None and lines[LIMIT].b is None and lines[DTYPE].b is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -119,38 +117,6 @@ def test_what_one_side_gave_outlasts_the_others_error_or_cancel(session: Session
     with pytest.raises(PageCancelled) as stopped:
         session.compare(request)
     assert stopped.value.finished.errors == {"a": "page.png: torn"}
-
-
-def test_a_second_run_waits_and_hears_for_whom(session: Session, page: Path) -> None:
-    waits, done = threading.Event(), threading.Event()
-    heard: list[str] = []
-
-    def second() -> None:
-        request = session.settings.request(page)
-        session.side("b").read(request, on_wait=lambda who: (heard.append(who), waits.set()))
-        done.set()
-
-    def first(_: OcrRequest) -> None:
-        threading.Thread(target=second, daemon=True).start()
-        assert waits.wait(60)
-
-    session.side("a")._engine = StandIn(act=first)  # type: ignore[attr-defined]
-    session.side("a").read(session.settings.request(page))
-    assert done.wait(30) and heard == ["eager on page.png"]
-
-
-def test_results_are_found_without_torch() -> None:
-    """The first page of the app shows a recorded sample before anything heavy is loaded."""
-    code = (
-        "import sys; from pathlib import Path; from dsocr_core.runs.result_cache import ResultCache; "
-        "from dsocr_core.settings import PROJECT_ROOT, Settings; "
-        "settings = Settings(device='cpu'); "
-        "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
-        "found = ResultCache(settings, Path('nowhere')).find(settings.request(page)); "
-        "assert found is not None and found.report is not None and found.report.verdict == 'identical'; "
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
 
 
 class Gated(Backend):

@@ -110,24 +110,6 @@ def test_every_case_has_its_verdict_and_differences(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "reasons"),
-    [
-        ("all labels",
-         ("box relabelled (4): box 1 is other in A and title in B; box 2 is other in A and text in B; "
-          "box 3 is other in A and text in B; and 1 more",)),
-        ("a lower limit is the cause of a cut",
-         ("truncated at the token limit: A has no end token after 326 tokens",
-          "text differs: box 4 (table), </td -> (nothing)", "settings differ: token limit (99 and 8192)")),
-        ("page sizes and inputs",
-         ("other pages: page sizes differ, 800 x 1000 and 1000 x 800",
-          "settings differ: grid (2 x 1 and 1 x 1)")),
-    ],
-)  # fmt: skip
-def test_reasons_are_one_sentence_a_kind(case: str, reasons: tuple[str, ...]) -> None:
-    assert compare_results(*CASES[case][:2]).reasons == reasons
-
-
-@pytest.mark.parametrize(
     ("text", "tolerance", "verdict"),
     [
         (changed(1, text="a" * 41 + "xxx"), Tolerance(character_error_rate=0.05), "within_tolerance"),

@@ -19,12 +19,12 @@ from torch import Tensor
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary, flash_core, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.ngram_rule import NgramRule
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch import BatchReader

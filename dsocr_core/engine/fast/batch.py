@@ -44,6 +44,7 @@ from dsocr_core.engine.fast.drafts import SlotDraft, best_rows
 from dsocr_core.engine.fast.graphs import record
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -53,7 +54,6 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import UNLIMITED, CancelToken, NgramPolicy, OcrRequest, OcrResult
 
 log = logging.getLogger(__name__)

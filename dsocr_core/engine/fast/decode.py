@@ -15,10 +15,10 @@ from dsocr_core.engine.fast.graphs import Recording, record
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import Sequence, best_allowed
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 
 About = TypeVar("About")

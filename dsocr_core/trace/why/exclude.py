@@ -8,10 +8,10 @@ from pathlib import Path
 
 from PIL import ExifTags, Image
 
+from dsocr_core.engine.ngram_rule import forbidden_steps, same_choices
 from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.page.tiling import page_grid
-from dsocr_core.reading.ngram_rule import forbidden_steps, same_choices
 from dsocr_core.reading.records import ModelInputs, NgramPolicy, OcrRequest
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.match import Other

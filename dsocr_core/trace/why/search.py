@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from dsocr_core.engine.ngram_rule import same_choices
 from dsocr_core.models.hypotheses import Hypothesis, hypotheses_of, ngram_hypothesis
-from dsocr_core.reading.ngram_rule import same_choices
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Base, Exclusion, Page, excluded

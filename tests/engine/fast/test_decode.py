@@ -11,10 +11,10 @@ from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.small_decoder import FEW, small_model
 

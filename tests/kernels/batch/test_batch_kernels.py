@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.kernels.batch.attention import (
     attend_rows,
     attend_rows_reference,
@@ -28,7 +29,6 @@ from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import gated_rows, gated_rows_reference, route_rows, route_rows_reference
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
 

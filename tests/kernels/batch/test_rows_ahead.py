@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_reference
 from dsocr_core.kernels.batch.drafts import (
     ACCEPTED,
@@ -27,7 +28,6 @@ from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION, SIZE
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import Random, state_rows
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.kernels.decode.attention_output import attention_output, attention_output_reference
 from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up, dense_gate_up_reference
 from dsocr_core.kernels.decode.embed_token import NEVER, embed_token, matched_at_start
@@ -28,7 +29,6 @@ from dsocr_core.kernels.decode.split_attention import (
     split_attention_reference,
 )
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close
 
