@@ -34,12 +34,11 @@ BACKENDS = "backends"
 
 
 def page_key(image: Path) -> str:
-    """Name of a page's folder: MD5 of the resolved image path as UTF-8."""
     return folder_key(str(image.resolve()))
 
 
 def folder_key(path: str) -> str:
-    """`page_key` of a path as it was recorded, here or on another machine."""
+    """Name of a page's folder: MD5 of its image's resolved path as UTF-8, here or on another machine."""
     return hashlib.md5(os.fsencode(path), usedforsecurity=False).hexdigest()
 
 
@@ -124,7 +123,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
         "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
-        "boxes": [_box(box, several) for box in result.boxes],
+        "boxes": [_box(box) | {"page": box.page} if several else _box(box) for box in result.boxes],
         **({"pages": files, "notes": result.notes} if several else {}),
     }
     with _appearing(folder) as temporary:
@@ -141,9 +140,9 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
 
 
-def _box(box: Box, several: bool) -> dict[str, Any]:
-    corners = {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
-    return {**corners, "text": box.text, "label": box.label, **({"page": box.page} if several else {})}
+def _box(box: Box) -> dict[str, Any]:
+    width, height = box.x2 - box.x1, box.y2 - box.y1
+    return {"x": box.x1, "y": box.y1, "w": width, "h": height, "text": box.text, "label": box.label}
 
 
 def result_image(form: Form, number: int) -> str:
@@ -183,26 +182,17 @@ def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
 
 # --- boxes drawn on the page ----------------------------------------------------------------------
 
-Colour = tuple[int, int, int]
-_KNOWN: dict[str, Colour] = {
-    "title": (213, 94, 0), "sub_title": (230, 159, 0), "text": (0, 114, 178), "image": (0, 158, 115),
-    "image_caption": (86, 180, 233), "figure": (0, 158, 115), "table": (204, 121, 167),
-    "table_caption": (160, 90, 130), "equation": (120, 94, 240), "formula": (120, 94, 240),
-}  # fmt: skip
-"""The labels that the published model writes most, in colours that stay apart for every eye."""
 MAX_DRAWN = 2000
 """Boxes that are drawn; a page has a hundred, a hostile text may have any number."""
 MAX_FILLED_PAGES = 16
 """All fills together cover at most this many times the page; later boxes have an outline only."""
 
 
-def label_colour(label: str) -> Colour:
+def label_colour(label: str) -> tuple[int, int, int]:
     """The colour of a label: always the same one, on every page and in every run."""
-    if label in _KNOWN:
-        return _KNOWN[label]
     hue = hashlib.sha256(label.encode(errors="replace")).digest()[0] / 256
-    red, green, blue = colorsys.hls_to_rgb(hue, 0.40, 0.65)
-    return round(red * 255), round(green * 255), round(blue * 255)
+    red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(hue, 0.40, 0.65))
+    return red, green, blue
 
 
 def draw_boxes(page: Image.Image, boxes: Sequence[Box]) -> Image.Image:

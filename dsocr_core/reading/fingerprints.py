@@ -79,21 +79,10 @@ def _fingerprint(files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:32]
 
 
-_DECIDING = (
-    "backends", "base/specs.py", "engine", "kernels", "models", "page", "reading", "vendor",
-    "runs/sharded.py", "settings.py",
-)  # fmt: skip
-"""Rooms and files of the core that make results what they are."""
-
-
 @functools.cache
 def code_version() -> str:
-    """A hash of the files that decide results: another clone has the same."""
-    digest = hashlib.sha256()
-    core = PROJECT_ROOT / "dsocr_core"
-    for name in _DECIDING:
-        place: Path = core / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(file.relative_to(core).as_posix().encode())
-            digest.update(file.read_bytes())
+    """A hash of the core's files: another clone has the same."""
+    digest, core = hashlib.sha256(), PROJECT_ROOT / "dsocr_core"
+    for file in sorted(core.rglob("*.py")):
+        digest.update(file.relative_to(core).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 
 from dsocr_core.base.formatting import shortened
 from dsocr_core.reading.parity_records import (
@@ -31,20 +31,17 @@ def _by(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _ids(of: ModelInputs) -> str:
-    digest = hashlib.sha256(str(of.prompt_ids).encode()).hexdigest()
-    return f"{' '.join(map(str, of.prompt_ids[:8]))} ... (SHA-256 {digest[:12]})"
-
-
-def _mask(of: ModelInputs) -> str:
-    return ", ".join(f"{start}..{start + length - 1}" for start, length in of.image_mask) or "none"
+def _digest(ids: Iterable[int]) -> str:
+    return sha256(str(ids).encode()).hexdigest()[:12]
 
 
 _FACTS: Mapping[str, Callable[[ModelInputs], object]] = {
     "prompt tokens": lambda of: len(of.prompt_ids),
-    PROMPT_IDS: _ids,
+    PROMPT_IDS: lambda of: f"{' '.join(map(str, of.prompt_ids[:8]))} ... (SHA-256 {_digest(of.prompt_ids)})",
     "image tokens": lambda of: of.image_token_count,
-    "image mask": _mask,
+    "image mask": lambda of: (
+        ", ".join(f"{start}..{start + count - 1}" for start, count in of.image_mask) or "none"
+    ),
     GRID: lambda of: _by(of.grid),
     "global view": lambda of: _by(of.global_shape),
     _PIXELS[0]: lambda of: of.global_sha256,

@@ -47,8 +47,8 @@ def _without_markup(
 ) -> str:
     """A page's text, which lacks the first `before` characters of that of the spans.
 
-    As published every replacement is made in the whole text that the one before it left. Where that would be
-    more work than any model's text is, each mark is replaced in its place. `prefix` begins pictures' names.
+    As published every replacement is made in the whole text that the one before it left. `prefix` begins
+    pictures' names.
     """
     places = [(span.start - before, span.end - before) for span in spans]
     published = [(text[start:end], "") for start, end in places] if markup == "ref" else marks.det_marks(text)
@@ -62,11 +62,7 @@ def _without_markup(
         links.setdefault(mark, f"![](images/{prefix}{number}.jpg)\n")
     others = dict.fromkeys(mark for mark, _ in published if mark not in links)
     if (len(links) + len(others)) * len(text) >= _MOST_WORK:
-        parts, position = [], 0
-        for start, end in places:
-            parts += [text[position:start], links.get(text[start:end], "")]
-            position = end
-        return _without_tex("".join((*parts, text[position:])))
+        return text  # no model's: it stays as it is
     for mark, link in links.items():
         text = text.replace(mark, link)
     for mark in others:

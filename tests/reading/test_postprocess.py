@@ -76,7 +76,7 @@ def test_60_000_hostile_texts_are_written_as_published() -> None:
 
 def test_many_marks_within_marks_take_little_time() -> None:
     marks = "".join(f"<|ref|>{i}<|ref|>{i}<|/ref|><|det|>[]<|/det|>" for i in range(60_000))
-    assert "<|det|>" not in result_mmd(marks)
+    assert result_mmd(marks) == marks
 
 
 def test_crops_of_the_first_form_are_numbered_first() -> None:
