@@ -1,5 +1,6 @@
 """`dsocr` and `python -m dsocr_core`: the command line, which lives in `cli/`."""
 
+import gc
 import sys
 
 from dsocr_core.base.system import require_posix
@@ -8,9 +9,13 @@ from dsocr_core.base.system import require_posix
 def main() -> int:
     """Run one command. Returns the exit code."""
     require_posix()
+    gc.set_threshold(100_000)  # imports of torch spend a fifth of their time in collections otherwise
     from dsocr_core.cli.main import main as command_line
 
-    return command_line()
+    try:
+        return command_line()
+    finally:
+        gc.freeze()  # the end of the process searches nothing: with torch it took up to 3 s
 
 
 if __name__ == "__main__":

@@ -45,12 +45,14 @@ _UNREADABLE = (OSError, ValueError, ArithmeticError, LookupError, AttributeError
 
 
 @functools.cache
-def build_parser() -> Parser:
-    """The parser of all commands."""
+def build_parser(only: str | None = None) -> Parser:
+    """The parser of all commands, or of one."""
     words = "Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs."
     parser = Parser(prog="dsocr", description=words)
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
+        if only not in (None, name):
+            continue
         if not isinstance(command, Mapping):
             add_command(commands, name, command)
             continue
@@ -65,7 +67,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
 
     YAML and Unicode fail in ways for which the parser has no answer.
     """
-    parser = build_parser()
+    parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
     others, sides = take_sides(words)
     try:
         options = parser.instantiate(parser.parse_args(others))
