@@ -40,7 +40,7 @@ def write(root: Path, name: str, stop: Path, history: History | None = None) -> 
             for page in range(pages_of(run_id)):
                 row = {"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}
                 run.add_rows("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
-                run.add_rows("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
+                run.add_rows("timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
                 (run.directory / f"{page}.mmd").write_text("text " * 1000)
         if history is not None:
             history.refresh()
