@@ -35,7 +35,7 @@ from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.reading.records import NgramPolicy
 from tests.perf.rows import Rows, each
-from tests.support.decoder_sizes import random_decoder
+from tests.support.decoders import random_decoder
 
 NGRAM_SIZE = 20
 REPLAYS = 10

@@ -3,7 +3,6 @@
 A folder with tests of kernels imports both fixtures in its `conftest.py`.
 """
 
-import math
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -91,67 +90,37 @@ def _patch_the_language_once() -> None:
 
 
 def _make_shapes_once() -> None:
-    """It makes every tensor's shape anew and spells it out for messages nobody reads: 30% of all time.
-
-    Of two shapes it asks whether they are one by making both anew, and that of every sum and product.
-    """
+    """It makes the type and the shape of every tensor anew, and compares them so, too: 30% of all time."""
     import triton.language as tl
     import triton.runtime.interpreter as interpreter
 
     core, semantics = tl.core, tl.semantic.TritonSemantic
+    make: Callable[..., None] = core.block_type.__init__
     broadcast: Callable[..., Any] = semantics.broadcast_impl_value
     cast: Callable[..., Any] = semantics.cast
+    types: dict[object, Any] = {}  # by the element, which each of them has, and the sizes
 
-    def unwrapped(shape: Any) -> list[Any]:
-        return [size.value if type(size) is core.constexpr else size for size in shape]
+    def type_of(cls: type, element: Any, shape: Any) -> Any:
+        sizes = tuple(size.value if type(size) is core.constexpr else size for size in shape)
+        return types.setdefault((id(element), sizes), object.__new__(cls))
+
+    def make_once(self: Any, element: Any, shape: Any) -> None:
+        if not hasattr(self, "constants"):
+            make(self, element, shape)
+            self.constants = core.constexpr(self.numel), core.tuple(map(core.constexpr, self.shape))
+
+    def new_tensor(self: Any, handle: Any, kind: Any) -> None:
+        self.handle, self.type, self.dtype = handle, kind, kind.scalar
+        self.numel, self.shape = kind.constants if kind.is_block() else (core.constexpr(1), core.tuple(()))
 
     def of_one_shape(self: Any, lhs: Any, rhs: Any) -> Any:
-        a, b = lhs.type, rhs.type
-        if a.is_block() == b.is_block() and (not a.is_block() or a.shape is b.shape):
-            return lhs, rhs
-        return broadcast(self, lhs, rhs)
-
-    @cache
-    def made(sizes: tuple[int, ...]) -> tuple[Any, int, Any]:
-        constants = core.constexpr(math.prod(sizes)), core.tuple(map(core.constexpr, sizes))
-        return core.tuple(sizes), core.validate_block_shape(sizes), constants
-
-    of_a_scalar = core.constexpr(1), core.tuple(())
+        return (lhs, rhs) if lhs.type is rhs.type else broadcast(self, lhs, rhs)
 
     def cast_to(self: Any, given: Any, kind: Any, rounding: Any = None) -> Any:
         return given if given.type.scalar is kind.scalar else cast(self, given, kind, rounding)
 
-    def new_tuple_type(self: Any, types: list[Any], fields: list[str] | None = None) -> None:
-        self.types, self.fields = types, fields or [""] * len(types)
-
-    def new_block_type(self: Any, element: Any, shape: Any) -> None:
-        sizes = tuple(unwrapped(shape))
-        if not sizes:
-            raise TypeError("0d block_type is forbidden")
-        self.element_ty = element
-        self.shape, self.numel, self.constants = made(sizes)
-
-    def new_tensor(self: Any, handle: Any, kind: Any) -> None:
-        self.handle, self.type, self.dtype = handle, kind, kind.scalar
-        self.numel, self.shape = kind.constants if kind.is_block() else of_a_scalar
-
-    def tuple_name(self: Any) -> str:
-        pairs = zip(self.fields, self.types, strict=True)
-        return "[" + ",".join(f"{field}:{kind}" for field, kind in pairs) + "]"
-
-    core.tuple_type.__init__, core.tuple_type.name = new_tuple_type, property(tuple_name)
-    core.block_type.__init__ = new_block_type
-    core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
-    core.tensor.__init__ = new_tensor
-    core._unwrap_shape = unwrapped
-    core.tuple.__eq__ = lambda self, other: core.constexpr(self.values == unwrapped(other))
+    core.block_type.__new__, core.block_type.__init__, core.tensor.__init__ = type_of, make_once, new_tensor
     semantics.broadcast_impl_value, semantics.cast = of_one_shape, cast_to
-    # It makes a table of all types for each look into it.
-    numpy_dtype = cache(interpreter._get_np_dtype)
-    address = np.dtype(np.uint64)
-    interpreter._get_np_dtype = lambda kind: (
-        address if (scalar := kind.scalar).is_ptr() else numpy_dtype(scalar)
-    )
     # It computes whether a sum overflows, asks afterwards whether to assert that, and never does.
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -32,43 +33,27 @@ class Fault:
     plant: Callable[[OcrModel], AbstractContextManager[None]]
 
 
-def weight(path: str, *at: int, by: float = 0.5) -> Callable[[OcrModel], AbstractContextManager[None]]:
-    """One number of one weight moved by `by`."""
-
-    @contextmanager
-    def plant(model: OcrModel) -> Iterator[None]:
-        tensor = model.get_parameter(path)
-        before = tensor[at].clone()
-        tensor[at] += by
-        try:
-            yield
-        finally:
-            tensor[at] = before
-
-    return plant
+@contextmanager
+def weight(path: str, at: tuple[int, ...], model: OcrModel) -> Iterator[None]:
+    """One number of one weight moved by a half."""
+    tensor = model.get_parameter(path)
+    before = tensor[at].clone()
+    tensor[at] += 0.5
+    try:
+        yield
+    finally:
+        tensor[at] = before
 
 
-def forward(path: str, changed: Callable[..., Tensor]) -> Callable[[OcrModel], AbstractContextManager[None]]:
+def forward(path: str, changed: Callable[..., Tensor], model: OcrModel) -> AbstractContextManager[None]:
     """Another `forward` of one module: `changed(module, its own forward, *arguments)`."""
-
-    def plant(model: OcrModel) -> AbstractContextManager[None]:
-        module = model.get_submodule(path)
-        own = module.forward
-        return patch.object(module, "forward", lambda *arguments: changed(module, own, *arguments))
-
-    return plant
+    module = model.get_submodule(path)
+    return patch.object(module, "forward", partial(changed, module, module.forward))
 
 
-def rounded_gelu(module: Any, _own: Any, x: Tensor) -> Tensor:
-    """CLIP's feed-forward with its GELU rounded at every step."""
-    y = module.fc1(x)
-    out: Tensor = module.fc2(y * torch.sigmoid(1.702 * y))
-    return out
-
-
-def unrounded_gelu(module: Any, _own: Any, x: Tensor) -> Tensor:
-    """The same in float32, rounded once."""
-    y = module.fc1(x).float()
+def gelu_in(dtype: torch.dtype, module: Any, _own: Any, x: Tensor) -> Tensor:
+    """CLIP's feed-forward with its GELU rounded at every step, or in float32 and rounded once."""
+    y = module.fc1(x).to(dtype)
     out: Tensor = module.fc2(y * torch.sigmoid(1.702 * y))
     return out
 
@@ -97,37 +82,32 @@ def _bilinear(table: Tensor, side: int) -> Tensor:
 
 def _bilinear_page(_model: OcrModel) -> AbstractContextManager[None]:
     resize = Image.Image.resize
+    bilinear = Image.Resampling.BILINEAR
+    return patch.object(
+        Image.Image, "resize", lambda picture, size, *_, **__: resize(picture, size, bilinear)
+    )
 
-    def other(picture: Image.Image, size: Any, *_: Any, **__: Any) -> Image.Image:
-        return resize(picture, size, Image.Resampling.BILINEAR)
 
-    return patch.object(Image.Image, "resize", other)
-
-
-def expert(layer: int, tie: bool) -> Callable[[OcrModel], AbstractContextManager[None]]:
+def expert(layer: int, tie: bool, model: OcrModel) -> AbstractContextManager[None]:
     """The runner-up instead of the last chosen expert, for the token where that decides least, or most."""
+    mixture: Any = model.get_submodule(f"decoder.layers.{layer}.mlp")
+    own = type(mixture).route
 
-    def plant(model: OcrModel) -> AbstractContextManager[None]:
-        mixture: Any = model.get_submodule(f"decoder.layers.{layer}.mlp")
-        own = type(mixture).route
-
-        def route(tokens: Tensor) -> tuple[Tensor, Tensor]:
-            ids, weights = own(mixture, tokens)
-            if len(tokens) == 1:
-                return ids, weights
-            logits = F.linear(tokens.float(), mixture.gate.weight.float())
-            scores = logits.softmax(dim=-1, dtype=torch.float32)  # (T, E)
-            lowest, slot = weights.min(dim=1)
-            best, other = scores.scatter(1, ids, -1.0).max(dim=1)  # of those not chosen
-            gap = 1 - best / lowest
-            token = int(gap.argmin() if tie else gap.argmax())
-            ids, weights = ids.clone(), weights.clone()
-            ids[token, slot[token]], weights[token, slot[token]] = other[token], best[token]
+    def route(tokens: Tensor) -> tuple[Tensor, Tensor]:
+        ids, weights = own(mixture, tokens)
+        if len(tokens) == 1:
             return ids, weights
+        logits = F.linear(tokens.float(), mixture.gate.weight.float())
+        scores = logits.softmax(dim=-1, dtype=torch.float32)  # (T, E)
+        lowest, slot = weights.min(dim=1)
+        best, other = scores.scatter(1, ids, -1.0).max(dim=1)  # of those not chosen
+        gap = 1 - best / lowest
+        token = int(gap.argmin() if tie else gap.argmax())
+        ids, weights = ids.clone(), weights.clone()
+        ids[token, slot[token]], weights[token, slot[token]] = other[token], best[token]
+        return ids, weights
 
-        return patch.object(mixture, "route", route)
-
-    return plant
+    return patch.object(mixture, "route", route)
 
 
 def _sam_mask(module: Any, own: Any, x: Tensor) -> Tensor:
@@ -141,25 +121,27 @@ DECODER = "decoder.layers"
 
 FAULTS = (
     # One number of one weight.
-    Fault("SAM patch weight", "sam.patch", "weights", weight("sam.patch_embed.proj.weight", 3, 0, 1, 1)),
-    Fault("projector weight", "projector", "weights", weight("projector.layers.weight", 11, 12)),
+    Fault("SAM patch weight", "sam.patch", "weights",
+          partial(weight, "sam.patch_embed.proj.weight", (3, 0, 1, 1))),
+    Fault("projector weight", "projector", "weights", partial(weight, "projector.layers.weight", (11, 12))),
     Fault("decoder first q", "decoder.layer0", "weights",
-          weight(f"{DECODER}.0.self_attn.q_proj.weight", 1, 2)),
-    Fault("head", "logits", "weights", weight("decoder.lm_head.weight", 400, 3)),
+          partial(weight, f"{DECODER}.0.self_attn.q_proj.weight", (1, 2))),
+    Fault("head", "logits", "weights", partial(weight, "decoder.lm_head.weight", (400, 3))),
     # Mask and positions.
-    Fault("SAM windows off by one", "sam.block0", "mask_or_positions", forward(f"{SAM}.0.attn", _sam_mask)),
+    Fault("SAM windows off by one", "sam.block0", "mask_or_positions",
+          partial(forward, f"{SAM}.0.attn", _sam_mask)),
     Fault("decoder first mask", "decoder.layer0", "mask_or_positions",
-          forward(f"{DECODER}.0.self_attn", mask_sees_one_more)),
+          partial(forward, f"{DECODER}.0.self_attn", mask_sees_one_more)),
     # Interpolation.
     Fault("page", "pixels", "resize", _bilinear_page),
     Fault("CLIP positions", "clip.embeddings", "resize",
           lambda _: patch.object(clip, "resize_position_grid", _bilinear)),
     # Experts.
-    Fault("first mixture at a tie", "decoder.layer1", "router_tie", expert(1, tie=True)),
-    Fault("last mixture without a tie", "decoder.layer5", "other_operation", expert(5, tie=False)),
+    Fault("first mixture at a tie", "decoder.layer1", "router_tie", partial(expert, 1, True)),
+    Fault("last mixture without a tie", "decoder.layer5", "other_operation", partial(expert, 5, False)),
 )  # fmt: skip
 
-GELUS = (
-    Fault("CLIP GELU rounded", "clip.block0", "rounding", forward(f"{CLIP}.0.mlp", rounded_gelu)),
-    Fault("CLIP GELU unrounded", "clip.block0", "rounding", forward(f"{CLIP}.0.mlp", unrounded_gelu)),
+GELUS = tuple(
+    Fault(name, "clip.block0", "rounding", partial(forward, f"{CLIP}.0.mlp", partial(gelu_in, dtype)))
+    for name, dtype in (("CLIP GELU rounded", torch.bfloat16), ("CLIP GELU unrounded", torch.float32))
 )

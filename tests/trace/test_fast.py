@@ -18,6 +18,7 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
+from tests.support.decoders import FEW
 from tests.support.seeded_weights import (
     tiny_config,
     tiny_ocr2_config,
@@ -25,7 +26,6 @@ from tests.support.seeded_weights import (
     with_changes,
     written,
 )
-from tests.support.small_decoder import FEW
 
 STEPS = 2
 

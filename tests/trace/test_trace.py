@@ -110,7 +110,7 @@ def test_what_is_printed_names_the_block_the_cause_and_the_curve(
     engine: EagerEngine, request_: OcrRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokens = trace_engine(engine, Task(request_, 1, tmp_path / "a"))
-    with weight(f"{CLIP}.1.mlp.fc1.weight", 4, 4)(engine.checkpoint.model):
+    with weight(f"{CLIP}.1.mlp.fc1.weight", (4, 4), engine.checkpoint.model):
         trace_engine(engine, Task(request_, 1, tmp_path / "b", tokens))
     assert run("trace", tmp_path / "a", tmp_path / "b") == 1
     said = " ".join(capsys.readouterr().out.split())

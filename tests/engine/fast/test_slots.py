@@ -29,7 +29,7 @@ from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.batch_pages import Page, decoded, mixed_pages, prefill
-from tests.support.small_decoder import DEVICE, VOCABULARY, small_model
+from tests.support.decoders import DEVICE, VOCABULARY, small_model
 
 CAPACITY = 64
 FEW = BatchLaunches(Launch(16, 4), 1, 2, Launch(2048), Launch(1), Launch(64), Launch(64))
