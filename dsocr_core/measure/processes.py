@@ -20,7 +20,7 @@ from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, Temporary
-from dsocr_core.runs.machine import TREE, MachineWatch
+from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import EngineName, Settings
 
@@ -94,7 +94,7 @@ class Code:
             (first / "sitecustomize.py").write_text(_FIRST.format(root=str(self.root)))
             paths = [str(first), *filter(None, [os.environ.get("PYTHONPATH")])]
             # Nor does the folder that happens to be the current one come first: it may be another checkout.
-            own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", TREE: str(os.getpid())}
+            own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
             command, said = [sys.executable, "-m", "dsocr_core", *words], list[str]()
             with closing(Child(command, {**os.environ, **own}, talks=True)) as child:
                 with suppress(ChildGone):

@@ -16,6 +16,7 @@ from dsocr_core.reading.markup import parse
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import readings
+from dsocr_core.runs.storage import writing
 
 _DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
 _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")
@@ -27,38 +28,31 @@ class ExportError(DsocrError):
 
 
 def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
-    """Write runs of a history, every file as it is, to a new zip, and say how many.
+    """Write runs of a history, every file as it is, to a new zip, which appears when it is whole; how many.
 
-    The target appears when it is whole. Raises HistoryError for a run there is not, ExportError when the
-    target is there already or cannot be written.
+    Raises HistoryError for a run there is not, ExportError or StorageError.
     """
     folders = {run_id: history.directory(run_id) for run_id in run_ids}
     if not folders:
         raise ExportError("no runs to export; name one or more")
+    if os.path.lexists(target):
+        raise ExportError(f"{target}: is there already; give another name")
     temporary = target.with_name(f".part-{secrets.token_hex(8)}")
-    try:
-        if target.exists() or target.is_symlink():
-            raise ExportError(f"{target}: is there already; give another name")
+    with contextlib.ExitStack() as stack, writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+        stack.callback(temporary.unlink, missing_ok=True)
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for run_id, folder in folders.items():
                 for file in sorted(each for each in folder.rglob("*") if each.is_file()):
                     archive.write(file, f"{run_id}/{file.relative_to(folder).as_posix()}")
         temporary.rename(target)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        number = getattr(error, "errno", None)
-        cause = os.strerror(number) if number else error
-        raise ExportError(f"{target}: could not be written ({cause})") from error
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink()
     return len(folders)
 
 
 def export_texts(history: History, run_id: str, backend: str | None, directory: Path) -> int:
     """Write each page's text for OmniDocBench's evaluator, `NAME.md` for NAME.jpg. Returns their number.
 
-    Raises HistoryError, ExportError.
+    Raises HistoryError, ExportError, StorageError.
     """
     found = readings(history, run_id, with_steps=False).results
     backends = sorted({key[1] or "" for key in found})
@@ -75,12 +69,10 @@ def export_texts(history: History, run_id: str, backend: str | None, directory: 
             texts[name] = benchmark_markdown(result.text_raw)
     if not texts:
         raise ExportError(f"{run_id} has no text{f' of {backend}' if backend else ''}")
-    try:
+    with writing(name_text(directory)):
         directory.mkdir(parents=True)
         for name, text in texts.items():
             (directory / name).write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ExportError(f"{name_text(directory)}: cannot be written ({error.strerror})") from error
     return len(texts)
 
 

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 
 CONTENDED = 0.2
 """From this share of the machine's CPU time on, taken by other programs, a run's times are not its own."""
-TREE = "DSOCR_MACHINE_TREE"
-"""Variable that names the process whose children are all one work, as a gate's benches are."""
 _SHORTEST_S = 1.0
 """The clock ticks of a shorter time say nothing of others."""
 _BUSY_PERCENT = 50
@@ -42,7 +40,7 @@ class CpuTime(NamedTuple):
     at: float
     busy_s: float
     own_s: float
-    """CPU time of the process that TREE names, else of this one, with all that it started."""
+    """CPU time of this process with all that it started."""
 
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
@@ -59,8 +57,7 @@ def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
         busy = sum(int(cells[column]) for column in _BUSY)
     except (AttributeError, OSError, ValueError, IndexError):
         return None
-    named = os.environ.get(TREE, "")
-    own = {int(named) if named.isdigit() and int(named) in parents else os.getpid()}
+    own = {os.getpid()}
     while more := {child for child, parent in parents.items() if parent in own} - own:
         own |= more
     return CpuTime(time.monotonic(), busy / ticks_s, sum(ticks.get(each, 0) for each in own) / ticks_s)
@@ -73,12 +70,13 @@ class MachineWatch:
         self._begin = cpu_time()
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._process: subprocess.Popen[str] | None = None
-        self._reading: threading.Thread | None = None
+        self._looking = False
 
     def look(self) -> None:
         """Look at the first GPU from now on. To be called when pages are read, as often as one likes."""
-        if self._reading is not None:
+        if self._looking:
             return
+        self._looking = True
         fields = ",".join(("driver_version", "utilization.gpu", *_GPU_FIELDS))
         ask = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
         with suppress(OSError):  # it ends with its reader: a pipe that nobody has kills who writes to it
@@ -87,8 +85,10 @@ class MachineWatch:
                 stderr=subprocess.DEVNULL, text=True, errors="replace",
             )  # fmt: skip
             weakref.finalize(self, self._process.kill)
-        self._reading = threading.Thread(target=_read, args=(self._process, self._lines), daemon=True)
-        self._reading.start()
+            assert self._process.stdout is not None
+            reading = threading.Thread(target=self._lines.extend, args=[self._process.stdout], daemon=True)
+            reading.start()
+            self._reading = reading
 
     def facts(self) -> Mapping[str, Any]:
         """End the watch: what a record's environment says of the machine."""
@@ -100,9 +100,10 @@ class MachineWatch:
             others = (end.busy_s - begin.busy_s - end.own_s + begin.own_s) / took / (os.cpu_count() or 1)
             others = min(1.0, max(0.0, others))
             facts |= {"others_cpu_share": round(others, 3), "contended": others > CONTENDED}
-        if self._process is not None and self._reading is not None:
+        if self._process is not None:
             self._process.kill()
             self._reading.join()
+            self._process.communicate()
         # Of the GPU the medians of the moments at which it was busy.
         rows = [[cell.strip() for cell in line.split(",")] for line in self._lines]
         busy = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS) and _number(row[1]) >= _BUSY_PERCENT]
@@ -111,14 +112,6 @@ class MachineWatch:
             if known := [number for row in busy if (number := _number(row[at])) >= 0]:
                 facts[name] = round(statistics.median(known), 1)
         return facts
-
-
-def _read(process: subprocess.Popen[str] | None, lines: deque[str]) -> None:
-    """Collect the lines of a process until it ends."""
-    if process is not None and process.stdout is not None:
-        with process.stdout as stream:
-            lines.extend(stream)
-        process.wait()
 
 
 def _number(cell: str) -> float:

@@ -18,6 +18,7 @@ from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults
+from dsocr_core.runs.storage import StorageError
 from tests.support.made_up_runs import HOSTILE, record, timing
 from tests.support.results import make_result
 
@@ -70,7 +71,7 @@ def test_texts_are_written_for_the_benchmark_s_evaluator(history: History, tmp_p
         export_texts(history, "failed", None, tmp_path / "out")
     assert export_texts(history, "failed", "vendor", tmp_path / "out") == 2
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"page.md", "half.md"}
-    with pytest.raises(ExportError, match="cannot be written"):
+    with pytest.raises(StorageError, match=r"could not be written \(File exists"):
         export_texts(history, "failed", "vendor", tmp_path / "out")
     for name, pages in (("names", ("a/paper.pdf#3", "b/1.png")), ("same", ("a/1.png", "b/1.png"))):
         with history.writer(record(name)) as run:
@@ -92,7 +93,7 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
     with pytest.raises(HistoryError):
         export_runs(history, ["run-1", "nope"], tmp_path / "x.zip")
     monkeypatch.setattr(zipfile.ZipFile, "write", lambda *_: os.fsync(10**6))
-    with pytest.raises(ExportError, match="Bad file descriptor"):
+    with pytest.raises(StorageError, match="Bad file descriptor"):
         export_runs(history, ["run-1"], tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
 

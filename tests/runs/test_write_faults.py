@@ -21,8 +21,6 @@ from tests.support import directory_writes
 from tests.support.made_up_runs import timing, write_run
 from tests.support.results import make_result
 
-Job = Callable[[Path], object]
-
 
 def base(root: Path) -> None:
     """A run with a note, one in the trash, one in a zip, a run directory and a result in the cache."""
@@ -37,34 +35,29 @@ def base(root: Path) -> None:
     cache(root, "first")
 
 
-def in_history(act: Callable[[History, Path], object]) -> Job:
-    def job(root: Path) -> None:
-        with History(root / "history") as history:
-            act(history, root)
-
-    return job
+def cache(root: Path, text: str) -> None:
+    save_results(root / "cache", "key", {"key": make_result(text, image=Path("a.png"))})
 
 
 def read_in(history: History, root: Path) -> None:
-    report = import_paths(history, [root / "new.zip"])
-    if report.skipped:
-        raise DsocrError(report.skipped[0].reason)
+    for skipped in import_paths(history, [root / "new.zip"]).skipped:
+        raise DsocrError(skipped.reason)
 
 
-def cache(root: Path, text: str) -> None:
-    result = make_result(text, image=Path("a.png"))
-    save_results(root / "cache", "key", {"key": result})
-
-
-JOBS: dict[str, Job] = {
-    "write": lambda root: write_run(root / "history", "new", [timing("p", "decode", 1.0)]),
-    "import": in_history(read_in),
-    "export": in_history(lambda history, root: export_runs(history, ["old"], root / "exported.zip")),
-    "annotate": in_history(lambda history, _: history.annotate("old", "verdict", [("p", "a", "good")])),
-    "delete": in_history(lambda history, _: history.empty_trash()),
-    "read again": directory_writes.read_again,
-    "cache": lambda root: cache(root, "second"),
+JOBS: dict[str, Callable[[History, Path], object]] = {
+    "write": lambda _, root: write_run(root / "history", "new", [timing("p", "decode", 1.0)]),
+    "import": read_in,
+    "export": lambda history, root: export_runs(history, ["old"], root / "exported.zip"),
+    "annotate": lambda history, _: history.annotate("old", "verdict", [("p", "a", "good")]),
+    "delete": lambda history, _: history.empty_trash(),
+    "read again": lambda _, root: directory_writes.read_again(root),
+    "cache": lambda _, root: cache(root, "second"),
 }
+
+
+def do(job: str, root: Path) -> None:
+    with History(root / "history") as history:
+        JOBS[job](history, root)
 
 
 def seen(root: Path) -> list[Any]:
@@ -107,7 +100,7 @@ def test_a_failing_disk_loses_nothing(job: str, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "base", root)
     with pytest.MonkeyPatch.context() as patch:
         calls = fail_from(patch, 10**6)
-        JOBS[job](root)
+        do(job, root)
     after = seen(root)
     assert calls and after != before
     for number in range(len(calls)):
@@ -115,10 +108,10 @@ def test_a_failing_disk_loses_nothing(job: str, tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "base", root)
         with pytest.MonkeyPatch.context() as patch, suppress(DsocrError):
             fail_from(patch, number)
-            JOBS[job](root)
+            do(job, root)
         found = seen(root)
         found[-1] = found[-1] or before[-1]  # a result of the cache that is gone is read again
         assert all(one in pair for one, *pair in zip(found, before, after, strict=True)), calls[number]
         if found == before:
-            JOBS[job](root)
+            do(job, root)
             assert seen(root) == after, calls[number]
