@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +32,7 @@ from dsocr_core.reading.records import (
     PageFile,
     Side,
     StageTiming,
+    TopTwo,
     result_from_jsonable,
     top_two_steps,
 )
@@ -135,12 +137,9 @@ def row_table(row: Row, result: OcrResult | None = None) -> pa.Table:
 
 def _fitting(name: str, value: Any) -> Any:
     """The value as its column can hold it; None for a number too large."""
-    value = encodable_value(value)
-    try:
-        pa.array([value], SCHEMA.field(name).type)
-    except (pa.ArrowInvalid, OverflowError):
-        return None
-    return value
+    with suppress(pa.ArrowInvalid, OverflowError):
+        return pa.array([encodable_value(value)], SCHEMA.field(name).type)[0].as_py()
+    return None
 
 
 def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict[str, Any]:
@@ -148,11 +147,13 @@ def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict
     request, inputs, top = result.request, result.inputs, result.top_two
     environment = result.environment | ({} if result.boxes_known else {_NO_BOXES: "the text has none"})
     more = [_file_row(*each) for each in zip_longest(result.more_sizes, files[1:])]
+    same = ("backend", "new_tokens", "finish_reason", "text_raw", "text_tokens", "token_ids")
     as_asked = to_jsonable(request) | {
         "max_new_tokens": None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
         "unknown": [name for name in MAY_BE_UNKNOWN if getattr(request, name) is None],
     }
     return {
+        **{name: getattr(result, name) for name in same},
         "page": page,
         "source": request.name,
         "path": name_text(request.image),
@@ -161,19 +162,13 @@ def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict
         "grid_columns": inputs and inputs.grid[0],
         "grid_rows": inputs and inputs.grid[1],
         "prompt_tokens": inputs and len(inputs.prompt_ids),
-        **{name: getattr(result, name) for name in ("backend", "new_tokens", "finish_reason", "text_raw")},
-        **{name: getattr(result, name) for name in ("text_tokens", "token_ids")},
         "request": as_asked,
         "token_texts": result.token_texts or None,
         "top_ids": [token for step in top for token in step.ids] or None,
         "top_logits": [logit for step in top for logit in step.logits] or None,
         "inputs": inputs
         and vars(inputs) | {"image_mask": [value for run in inputs.image_mask for value in run]},
-        "boxes": [
-            vars(box) | {"number": box.index, "page_index": box.page}
-            | {name: float(getattr(box, name)) for name in ("x1", "y1", "x2", "y2")}
-            for box in result.boxes
-        ],
+        "boxes": [vars(box) | {"number": box.index, "page_index": box.page} for box in result.boxes],
         "environment": [{"name": name, "value": value} for name, value in environment.items()],
         "times": to_jsonable(result.timings),
         "more_pages": more or None,
@@ -199,9 +194,8 @@ def timing_rows(readings: pa.Table) -> list[Row]:
 def parity_row(page: str, report: ParityReport | None, differences: Sequence[Difference] = ()) -> Row:
     """Make a row of what two results of a page have in common; without a report `differences` say why."""
     names = ("boxes_a", "boxes_b", "boxes_matched", "mean_coordinate_difference_percent")
-    return (
-        to_row(report, differences) | {name: getattr(report, name, None) for name in names} | {"page": page}
-    )
+    more = {name: getattr(report, name, None) for name in names}
+    return to_row(report, differences) | more | {"page": page}
 
 
 def parity_of(page: str, comparison: Comparison) -> Row | None:
@@ -217,18 +211,16 @@ def parity_of(page: str, comparison: Comparison) -> Row | None:
 def result_of(row: Row) -> OcrResult | None:
     """The result of a row; None for a page that failed, or whose text nobody wrote down."""
     if row["exact"] is not None:
-        try:
+        # Of another program's the columns count.
+        with suppress(InvalidFile, ValueError, LookupError, TypeError, AttributeError):
             return result_from_jsonable(parse_json(row["exact"], any_number=True))
-        except (InvalidFile, ValueError, LookupError, TypeError, AttributeError):
-            pass  # another program's: the columns count
     if row["error"] is not None or row["text_raw"] is None:
         return None
     ids, sizes = row["token_ids"], [(each["width"], each["height"]) for each in row["more_pages"] or ()]
     environment = {each["name"]: each["value"] for each in row["environment"] or ()}
-    try:
+    top_two: tuple[TopTwo, ...] = ()
+    with suppress(TypeError, ValueError):  # another program's: no pairs, or nulls among them
         top_two = top_two_steps(row["top_ids"] or (), row["top_logits"] or ())
-    except (TypeError, ValueError):  # another program's: no pairs, or nulls among them
-        top_two = ()
     return OcrResult(
         backend=row["backend"] or "",
         request=_request_of(row),

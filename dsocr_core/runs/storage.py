@@ -356,8 +356,8 @@ class Store:
 
     def clear_parts(self) -> None:
         """Remove what killed writers left of files that they were writing. Only while nobody writes."""
-        for part in () if self.root is None else self.root.glob(f"**/{_PART}*"):
-            with self._errors(part.name):
+        with self._errors(_PART):
+            for part in () if self.root is None else self.root.glob(f"**/{_PART}*"):
                 part.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Results found again whole or not at all, and those of the project under their own settings."""
+"""Results found again whole or not at all, under the settings, code and checkpoint that gave them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import RecordedResult, ResultCache, find_result, save_results
 from dsocr_core.settings import Settings
+from tests.support.paths import SAMPLES
 from tests.support.results import make_result
 
 CREATED = "2026-11-21T10:00:00+00:00"
-LETTER = EXAMPLE.with_name("01-letter.png")
-
-
-def test_the_example_differs_by_near_ties_and_only_under_its_own_settings(tmp_path: Path) -> None:
-    def found(settings: Settings) -> Comparison | None:
-        settings = replace(settings, device="cpu")
-        return ResultCache(settings, tmp_path).find(settings.request(EXAMPLE, EXAMPLE.name))
-
-    example = found(EXAMPLE_SETTINGS)
-    assert example is not None and example.report is not None
-    assert example.verdict == "differs"
-    divergence = example.report.first_divergence
-    assert divergence is not None and divergence.margins is not None and divergence.margins.tie
-    types = [result.inputs and result.inputs.dtype for result in example.results.values()]
-    assert types == ["bfloat16", "float32"]
-    usual = found(Settings().for_comparison())
-    assert usual is not None and usual.verdict == "identical"
-    assert found(replace(EXAMPLE_SETTINGS, b=None)) is None
+LETTER = SAMPLES / "01-letter.png"
 
 
 def test_a_result_of_other_engine_code_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
