@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.backend import Opening
+from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.page.documents import expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
-from dsocr_core.runs.record import read_document
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, save_results
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
@@ -127,7 +127,7 @@ def rekey() -> int:
                 request = replace(result.request, image=PROJECT_ROOT / result.request.image)
                 keys = ResultCache(settings).keys(result.backend, request)
                 results[keys.example if example else keys.shipped] = result
-            created = read_document((run / "run.json").read_bytes())["created"]
+            created = parse_json((run / "run.json").read_bytes(), any_number=True)["created"]
             save_results(staging, run.name, results, created)
         shutil.rmtree(SHIPPED_RESULTS)
         staging.rename(SHIPPED_RESULTS)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.parquet as pq
 
+from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY, cache_directory
 from dsocr_core.base.sanitise import json_bytes
@@ -29,7 +30,7 @@ from dsocr_core.runs.history_file import HistoryFile, Listing, OpenFile, connect
 from dsocr_core.runs.ingest import Run, annotation_name
 from dsocr_core.runs.queries import QUERIES, VIEWS, named, with_tables
 from dsocr_core.runs.queries.query import REQUIRED, literal
-from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord, read_document
+from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, stored
 from dsocr_core.runs.statements import Limits, select_only
@@ -321,7 +322,7 @@ class History:
         def read() -> RunRecord:
             of = {"run_id": self._entry(run_id).id}
             document = self._frame("SELECT document FROM entries WHERE run_id = $run_id", of)["document"]
-            return RunRecord.from_json(read_document(document.item().encode()))
+            return RunRecord.from_json(parse_json(document.item().encode(), any_number=True))
 
         return self._ask(read)
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
@@ -164,14 +163,6 @@ def time_of(created: str) -> datetime:
         return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
     except (ValueError, OverflowError) as error:
         raise RecordError(f"time '{created[:40]}' is not ISO 8601") from error
-
-
-def read_document(content: bytes) -> dict[str, Any]:
-    """The JSON object of an untrusted file, its size checked before. Raises RecordError."""
-    try:
-        return parse_json(content, any_number=True)
-    except InvalidFile as error:
-        raise RecordError(str(error)) from error
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:

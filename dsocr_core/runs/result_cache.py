@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dsocr_core.base.bounded_json import read_bytes
+from dsocr_core.base.bounded_json import parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.models.family import FIRST
 from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version, required_files, result_key
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
-from dsocr_core.runs.record import RunRecord, read_document
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, result_of
 from dsocr_core.runs.schema import parquet_file, with_columns
 from dsocr_core.runs.storage import DOCUMENT_LIMIT, Storage
@@ -54,7 +54,7 @@ def find_result(key: str, runs: Iterable[Path]) -> RecordedResult | None:
         with contextlib.suppress(*_FAULTS):
             result = result_of(_row_of(run / "readings.parquet", key))
             if result is not None:
-                document = read_document(read_bytes(run / "run.json", DOCUMENT_LIMIT))
+                document = parse_json(read_bytes(run / "run.json", DOCUMENT_LIMIT), any_number=True)
                 return RecordedResult(result, str(document["created"]))
     return None
 
