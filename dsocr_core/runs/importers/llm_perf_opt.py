@@ -45,7 +45,6 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
 
 _STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
-_SIZES = ("bytes", "width", "height")
 _PICTURE_LIMIT = 64 * imported.MIB
 _TYPES = {"text_raw": str, "error": str, "tokens": int}
 
@@ -66,7 +65,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     """
     left_out: list[str] = []
     forms: dict[str, tuple[Callable[[str], Any], str]] = {
-        "env.json": (as_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (_inputs, "readings"),
+        "env.json": (as_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (as_yaml, ""),
         "stakeholder_summary.md": (read_summary, ""), "static_compute.json": (_flops, "stage_flops"),
         "cmd.txt": (_nsight_command, ""), KERNEL_SUMMARY: (kernels_of, ""),
         "predictions.jsonl": (partial(read_predictions, left_out=left_out), "readings"),
@@ -86,14 +85,14 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
         run.skip(run.paths["predictions.jsonl"], reason)
     environment, config, summary = (found.get(name, {}) for name in ("env.json", "config.yaml", _MARKS[0]))
     command, kernels = found.get("cmd.txt"), found.get(KERNEL_SUMMARY)
-    pages = join(found.get("predictions.jsonl", ()), shown, found.get("inputs.yaml", ()))
+    pages = join(found.get("predictions.jsonl", ()), shown)
     chosen = [_at(config, "model", "preprocess", name) for name in ("base_size", "image_size", "crop_mode")]
     sizes = {name: [each.base_size, each.image_size, each.crop_mode] for name, each in PRESETS.items()}
     preset = next((name for name, of in sizes.items() if of == chosen), None)
     times = [
         timing_rows(VENDOR, time["stage"], {"page": time["milliseconds"]}, page=page["page"])
         for page in pages
-        for time in page.get("times") or ()
+        for time in page["times"] or ()
     ] + [timing_rows(VENDOR, stage, spread) for stage, spread in summary.get("stages", {}).items()]
     tables = {
         "readings": [{**page, "preset": preset, "backend": VENDOR} for page in pages],
@@ -111,14 +110,12 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     named = _at(config, "model", "dtype"), _at(config, "device")
     dtype, device = (each if isinstance(each, str) else None for each in named)
     # A profiler's trace lies with it, or its settings asked for one.
-    profiled = any(
-        (run.place / tool).is_dir() or _at(config, "pipeline", tool, "enable") is True
-        for tool in ("nsys", "ncu")
-    )
+    tools = ("nsys", "ncu")
+    traced = [(run.place / of).is_dir() or _at(config, "pipeline", of, "enable") is True for of in tools]
     made = run.run(
         "llm-perf-opt", tables, " ".join(filter(None, notes)), command=command, backends=(VENDOR,),
         engine="llm-perf-opt", device=device, gpu=texts.pop("gpu", summary.get("device")), versions=texts,
-        dtype=_DTYPES.get(dtype or "", dtype), preset=preset, profiled=profiled, settings=config,
+        dtype=_DTYPES.get(dtype or "", dtype), preset=preset, profiled=any(traced), settings=config,
         attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
         environment={"reported": summary["reported"]} if summary.get("reported") else {}, **more,
     )  # fmt: skip
@@ -134,15 +131,6 @@ def _at(data: Any, *names: str) -> Any:
 
 
 # --- rows -------------------------------------------------------------------------------------------
-
-
-def _inputs(text: str) -> list[Row]:
-    """Path and sizes of each input, named by its path."""
-    data = as_yaml(text)
-    lines = data.get("inputs", data.get("images")) or ()
-    return [
-        {"page": of["path"], "path": of["path"], **{name: of.get(name) for name in _SIZES}} for of in lines
-    ]
 
 
 def _flops(text: str) -> list[Row]:
@@ -288,11 +276,10 @@ def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
     return pages
 
 
-def join(predictions: Sequence[Page], shown: Iterable[Page], inputs: Iterable[Row]) -> list[Page]:
+def join(predictions: Sequence[Page], shown: Iterable[Page]) -> list[Page]:
     """Every reading once, named: a page of the gallery is the last prediction of its image with its text.
 
-    A run that cycles over its images reads some of them again, but keeps one folder for each. An input that
-    was not read is a page of which nothing else is known.
+    A run that cycles over its images reads some of them again, but keeps one folder for each.
     """
     pages = list(predictions)
     places = {(page["path"], page["text_raw"]): place for place, page in enumerate(pages)}
@@ -301,10 +288,6 @@ def join(predictions: Sequence[Page], shown: Iterable[Page], inputs: Iterable[Ro
             pages.append(each)
         else:
             pages[place] = {name: pages[place][name] or value for name, value in each.items()}
-    sizes = {each["path"]: each for each in inputs}
-    read = {page["path"] for page in pages}
-    pages += [{**each} for each in sizes.values() if each["path"] not in read and any(map(each.get, _SIZES))]
-    pages = [{**sizes.get(page["path"], {}), **page} for page in pages]
     names = page_names([page["path"] for page in pages])
     return [page | {"page": name} for page, name in zip(pages, names, strict=True)]
 

@@ -22,8 +22,8 @@ from dsocr_core.runs.importers.profiles import profile_run, stage_of_range
 from dsocr_core.runs.importers.tables import NCU, NCU_RAW, NCU_SUMMARY, Table, figures, find_tables, refuse
 
 DETAILS = "ncu.details.csv"
-KERNEL_LIMIT, LAUNCH_LIMIT, METRIC_LIMIT = 2_000, 20_000, 2_000_000
-"""Folders of a profile; launches and their metrics of a table."""
+LAUNCH_LIMIT, METRIC_LIMIT = 20_000, 2_000_000
+"""Launches of a table and their metrics."""
 _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
 _KEY = ["process", "id"]
 _LAUNCH = ["process", "id", "kernel", "block", "grid", "device", "compute_capability", "stage"]
@@ -45,9 +45,10 @@ def numbered(found: Launches) -> dict[str, pa.Table]:
     launches = found["kernel_launches"].reset_index(drop=True)
     launches = launches.assign(number=launches.index, launch=launches["id"])
     of = launches[[*_KEY, "number", "kernel", "launch"]]
-    tables = {"kernel_launches": launches}
-    for name in ("kernel_metrics", "kernel_rules"):
-        tables[name] = found[name].merge(of, on=_KEY).sort_values("number", kind="stable")
+    tables = {
+        name: rows.merge(of, on=_KEY).sort_values("number", kind="stable") for name, rows in found.items()
+    }
+    tables["kernel_launches"] = launches
     return {
         name: pa.Table.from_pandas(table.drop(columns=_KEY), preserve_index=False)
         for name, table in tables.items()
@@ -151,11 +152,9 @@ def is_profile(directory: Path) -> bool:
 
 def read_profile(files: RunFiles) -> list[ImportedRun]:
     """The kernels' folders of a folder as one run, in their order. Raises InvalidFile for none of use."""
-    folders = _kernel_folders(files.place) or [files.place]
-    if len(folders) > KERNEL_LIMIT:
-        raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels")
     digests: dict[str, str] = {}
     found: list[Launches] = []
+    folders = _kernel_folders(files.place) or [files.place]
     for folder in folders:
         files.digests = {}
         taken = [files.take(file.name, file, _tables_in) for file in _tables_of(folder)]
@@ -175,9 +174,8 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     command = files.place / "command.yaml"
     data = (files.take("command", command, as_yaml) if command.exists() else None) or {}
     words, sections = (data[name] if isinstance(data.get(name), list) else [] for name in _LISTS)
-    notes = f"Nsight Compute, {count(launches)}."
-    if sections:
-        notes += f" Sections: {', '.join(str(name)[:80] for name in sections[:40])}."
+    named = ", ".join(str(name)[:80] for name in sections[:40])
+    notes = f"Nsight Compute, {count(launches)}." + f" Sections: {named}." * bool(sections)
     files.digests = digests
     more: dict[str, Any] = {"command": " ".join(map(str, words))[:4000] or None, "profiled": True}
     with suppress(ValueError, OverflowError):

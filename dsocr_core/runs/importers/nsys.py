@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers import profiles
@@ -79,15 +80,12 @@ def read_tables(files: RunFiles, tables: Mapping[str, Table], unread: Iterable[s
     taken = [table.attrs["report"] for table in (kernels, ranges) if table is not None]
     left_out = ", ".join(report for report in (*unread, *tables) if report not in taken)
     if not len(found) and not stages:
-        way_out = f"no report of it is read ({left_out}): give cuda_gpu_kern_sum or nvtx_sum"
-        raise InvalidFile(other_ranges or way_out)
+        none = f"no report of it is read ({left_out}): give cuda_gpu_kern_sum or nvtx_sum"
+        raise InvalidFile(other_ranges or none)
     files.digests[KERNEL_SUMMARY] = digest(files.place)
     notes = (other_ranges, shares_note(found), f"Not taken of it: {left_out[:300]}." if left_out else "")
-    what, rows = (
-        f"Nsight Systems ({', '.join(taken)}) in",
-        {"kernels": profiles.kernel_rows(found), "timings": stages},
-    )
-    (run,) = profiles.profile_run(files, "nsys", what, rows, *notes)
+    rows = {"kernels": profiles.kernel_rows(found), "timings": stages}
+    (run,) = profiles.profile_run(files, "nsys", f"Nsight Systems ({', '.join(taken)}) in", rows, *notes)
     return [replace(run, files={f"imported/{KERNEL_SUMMARY}": files.place})]
 
 
@@ -181,15 +179,10 @@ def read_database(files: RunFiles) -> list[ImportedRun]:
             strings = ((number, str(text)) for number, text in database.execute("SELECT * FROM strings"))
             names = {number: text[: profiles.NAME_LIMIT] for number, text in strings if number in wanted}
             gpus = {str(name)[:200] for (name,) in database.execute("SELECT * FROM gpus LIMIT 64")}
-    except sqlite3.OperationalError as error:
-        why = (
-            f"takes more than {SECONDS:g} s"
-            if "interrupted" in str(error)
-            else without_surrogates(str(error))[:200]
-        )
-        raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise InvalidFile(f"a damaged database ({without_surrogates(str(error))[:200]})") from error
+        late = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else ""
+        why = late or without_surrogates(one_line(error, 200))
+        raise InvalidFile(f"a damaged database, or no export of Nsight Systems ({why})") from error
     if len(work) > ROW_LIMIT:
         raise InvalidFile(f"more than {ROW_LIMIT:,} kernels or copies: profile fewer pages")
     if (work["start"] > work["end"]).any():
@@ -220,9 +213,7 @@ def _open_views(database: sqlite3.Connection) -> None:
     if not tables & {_VIEWS["kernels"][0], _VIEWS["marks"][0]}:
         raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
     for view, (table, *columns) in _VIEWS.items():
-        there = (
-            {row[1] for row in database.execute(f"PRAGMA table_info({table})")} if table in tables else set()
-        )
+        there = [row[1] for row in database.execute(f"PRAGMA table_info({table})")] * (table in tables)
         cells = ", ".join(f'"{name}"' if name in there else f'NULL AS "{name}"' for name in columns)
         source = table if there else "(SELECT 1) WHERE 0"
         database.execute(f"CREATE TEMP VIEW {view} AS SELECT {cells} FROM {source}")

@@ -70,28 +70,25 @@ def _points(text: str, part: str, models: list[str]) -> list[Row]:
 
 def _point(point: Mapping[str, Any], part: str) -> Iterator[Row]:
     sizes: dict[str, Any] = {column: point.get(key) for column, key in _SIZES.items()}
-    if not all(sizes[column] and sizes[column] > 0 for column in ("tile_columns", "tile_rows", "batch")):
-        raise InvalidFile(
-            f"a point of {sizes['tile_columns']}x{sizes['tile_rows']} tiles and batch {sizes['batch']}"
-        )
+    columns, rows, batch = (sizes[name] or 0 for name in ("tile_columns", "tile_rows", "batch"))
+    if min(columns, rows, batch) <= 0:
+        raise InvalidFile(f"a point of {columns}x{rows} tiles and batch {batch}")
     sizes["context"] = sizes["context"] or point.get("context_len_prefill") or 0
     sizes["steps"] = sizes["steps"] or 0
     costs = point.get("stage_costs" if part == "vision" else f"{part}_stagecost") or {}
     for engine, name in _ENGINES.items():
         cost = costs.get("vision" if (part, engine) == ("vision", "eager") else name.format(part)) or {}
         flops, matrix, other = (_flops(cost.get(f"flops{kind}_tflops")) for kind in ("", "_tensor", "_cuda"))
-        counted = engine == "counted"
+        counted = engine == "counted"  # the counter knows of the sizes the cache's alone
         if flops is None or (counted and not flops):
             continue
+        known = {
+            column: cost.get(key) for column, (key, _) in _BYTES.items() if not counted or key == "kv_gb"
+        }
+        sums = {column: value * _BYTES[column][1] for column, value in known.items() if value is not None}
         # Both parts of the sum are printed: the sum's last digit decides.
-        row = {**sizes, "part": part, "engine": engine, "flops": flops}
-        row["other_flops"] = other if matrix is None else flops - matrix
-        for column, (key, unit) in _BYTES.items():
-            known = (
-                None if counted and key != "kv_gb" else cost.get(key)
-            )  # the counter knows the cache's alone
-            row[column] = None if known is None else known * unit
-        yield row
+        other = other if matrix is None else flops - matrix
+        yield {**sizes, **sums, "part": part, "engine": engine, "flops": flops, "other_flops": other}
 
 
 def _flops(tflops: float | None) -> int | None:

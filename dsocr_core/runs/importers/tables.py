@@ -172,20 +172,18 @@ def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[st
     texts, unit = cells.astype(object).fillna(""), pd.Series(units, cells.index, dtype=object)
     texts = texts.where(texts.str.len() <= 40, "")
     number, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
-    one, other = texts[number & ~comma], texts[number & ~point]
-    refuse(
-        number & ~comma & (not other.empty), "row {}: '{}' is a figure of another locale than others", texts
-    )
+    only_point, only_comma = number & ~comma, number & ~point
+    of_another = "row {}: '{}' is a figure of another locale than others"
+    refuse(only_point & only_comma.any(), of_another, texts)
     percentages = number & (unit == "%") & texts.str.contains(",", regex=False)
-    with_comma = not other.empty or (one.empty and percentages.any())
+    with_comma = only_comma.any() or (not only_point.any() and percentages.any())
     counted = number & unit.isin([*counts]) & texts.str.contains(".", regex=False)
-    refuse(
-        counted & (one.empty and not with_comma),
-        "row {}: '{}' is no count, and every figure may have a decimal comma: print the table with LC_ALL=C",
-        texts,
+    no_count = (
+        "row {}: '{}' is no count, and every figure may have a decimal comma: print the table with LC_ALL=C"
     )
-    thousands, mark = (".", ",") if with_comma else (",", ".")
-    plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
+    refuse(counted & (not only_point.any() and not with_comma), no_count, texts)
+    plain = texts.str.translate(str.maketrans(".,", " .") if with_comma else {ord(","): " "})
+    plain = plain.str.replace(" ", "", regex=False)
     return pd.to_numeric(plain.where(comma if with_comma else point), errors="coerce")
 
 

@@ -13,6 +13,7 @@ import math
 import re
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Any
 
 import numpy as np
@@ -167,9 +168,8 @@ class _Stream:
 
 def _gpu(before: str) -> str | None:
     """The one device of the trace; None where there are several, or none is named."""
-    try:
-        devices, _ = _JSON.raw_decode(before, _GPU.search(before).end())  # type: ignore[union-attr]
-        names = {each["name"][:200] for each in devices}
-    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        return None
-    return names.pop() if len(names) == 1 else None
+    for at in _GPU.finditer(before):
+        with suppress(LookupError, TypeError, ValueError, RecursionError):
+            (name,) = {each["name"][:200] for each in _JSON.raw_decode(before, at.end())[0]}
+            return str(name)
+    return None
