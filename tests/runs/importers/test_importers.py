@@ -88,7 +88,7 @@ def test_a_tree_without_end_is_left_in_time(
     monkeypatch.setattr(detect, name, limit)
     (tmp_path / "deep" / "/".join("abcdefgh")).mkdir(parents=True)
     [skipped] = import_paths(history, [tmp_path / "deep"]).skipped
-    assert skipped.reason == reason
+    assert skipped.reason.startswith(reason)
 
 
 def test_hostile_names_change_nothing_but_themselves(history: History, tmp_path: Path, run: Path) -> None:
