@@ -81,14 +81,13 @@ def _read_in_order(
             if outcome is not None:
                 on_page(outcome)
 
-    threads = in_flight > 1 or sides.records_meanwhile
     with ThreadPoolExecutor(in_flight, "take") as taking, ThreadPoolExecutor(in_flight, "read") as reading:
         try:
             for number in range(len(pages)):
                 if cancelled := cancelled or stop.is_set():
                     break
                 taken = taking.submit(pages.read, number)
-                waiting.append(reading.submit(read, taken).result if threads else partial(read, taken))
+                waiting.append(reading.submit(read, taken).result if in_flight > 1 else partial(read, taken))
                 record(in_flight + PREFETCHED - 1)
             record(0)
         except BaseException:

@@ -191,11 +191,6 @@ class Sides:
         return not self.compared and self.first.side("a").reads_many
 
     @property
-    def records_meanwhile(self) -> bool:
-        """Tell whether a page is recorded while the next is read: a drafted page is read for its speed."""
-        return self.reads_many and bool(self.first.settings.draft)
-
-    @property
     def concurrency(self) -> int:
         """Pages that may be read at once: those of the side that takes the most."""
         return max(session.side(side).concurrency for session, side in self.readers)

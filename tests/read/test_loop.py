@@ -27,10 +27,8 @@ class Loop:
 
     reads_many = False
 
-    def __init__(
-        self, count: int, act: Callable[[int, CancelToken], object], meanwhile: bool = False
-    ) -> None:
-        self.count, self.act, self.records_meanwhile = count, act, meanwhile
+    def __init__(self, count: int, act: Callable[[int, CancelToken], object]) -> None:
+        self.count, self.act = count, act
         self.taken, self.came = list[int](), list[str]()
 
     def __len__(self) -> int:
@@ -60,10 +58,8 @@ class Loop:
         return self.came
 
 
-@pytest.mark.parametrize(("in_flight", "meanwhile"), [(1, False), (1, True), (5, False)])
-def test_pages_come_in_order_whichever_ends_first_and_few_are_in_memory(
-    in_flight: int, meanwhile: bool
-) -> None:
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_pages_come_in_order_whichever_ends_first_and_few_are_in_memory(in_flight: int) -> None:
     last_of_group = [threading.Event() for _ in range(4)]
 
     class Mixed(Loop):
@@ -83,15 +79,9 @@ def test_pages_come_in_order_whichever_ends_first_and_few_are_in_memory(
         assert [int(part.request.name) for part in outcome.comparisons] == [number] * (number % 5 < 3)
         assert len(loop.taken) <= number + 1 + in_flight + PREFETCHED
 
-    loop = Mixed(20, act, meanwhile)
+    loop = Mixed(20, act)
     assert loop.run(in_flight, on_page=few) == [str(number) for number in range(20)]
     assert sorted(loop.taken) == list(range(20))
-
-
-def test_a_drafted_page_is_recorded_while_the_next_one_is_read() -> None:
-    second = threading.Event()
-    loop = Loop(3, lambda number, _: second.set() if number == 1 else None, meanwhile=True)
-    assert loop.run(on_page=lambda _: second.wait(30) or pytest.fail("not meanwhile")) == ["0", "1", "2"]
 
 
 def test_an_error_that_concerns_all_pages_stops_those_in_flight() -> None:
