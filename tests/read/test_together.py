@@ -89,8 +89,6 @@ def test_a_run_has_one_row_of_the_pages_and_says_what_is_missing(
          "folder reads one page a prompt: leave --pages-together out"),
         ("compare {page} --pages-together 2 --checkpoint {model} --b endpoint:http://x",
          "endpoint reads one page a prompt: leave --pages-together out"),
-        ("run {page} --pages-together 0", "--pages-together is 0: give a number > 0"),
-        ("run {page} --pages-together --cluster local", "--pages-together is for one process"),
     ],
 )  # fmt: skip
 def test_who_cannot_read_pages_together_says_so_in_one_line(

@@ -106,7 +106,9 @@ def test_a_tie_is_a_change_within_four_ulps(
     found = Margins.of(*tops, first, second)
     assert found is not None and (found.ulps, found.tie) == (ulps, tie) and TIE_ULPS == 4
     assert Margins.of(*tops[::-1], first, second) == replace(found, a=found.b, b=found.a)
-    json.dumps(found.document(), allow_nan=False)
+    margins = [top and top.margin for top in tops]
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert [document[side] and document[side]["margin"] for side in "ab"] == margins
 
 
 @pytest.mark.parametrize("step", [(1.0, 2.0), (float("nan"), 1.0), (float("inf"), 1.0), (1e300, 1.0)])

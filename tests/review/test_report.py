@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +17,7 @@ from PIL import Image
 import dsocr_core.review.html as html_module
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.main import main
-from dsocr_core.reading.records import OcrResult, TopTwo
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
@@ -157,42 +156,6 @@ def test_the_report_names_digits_first_marks_letters_and_begins_with_its_readers
     assert page.index("<b>") < page.index("<pre>")
     assert '<span class="letter">g</span>' in page and '<span class="letter">a,</span>' in page
     assert longer not in page and "…" in page and "values are equal" in page
-
-
-OTHER = markup(changed(2, text="the second paragraph of a page"))
-STEP = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-
-
-def recorded(text: str, backend: str, margin: float | None) -> OcrResult:
-    """Logits that name their step, so that another step's would be seen."""
-    result = make_result(text, backend, dtype="bfloat16")
-    if margin is None:
-        return result
-    top = (TopTwo((ord(letter), 81), (64.0 + n, 64.0 + n - margin)) for n, letter in enumerate(text))
-    return replace(result, top_two=tuple(top))
-
-
-def test_margins_and_ties_are_in_every_report(history: History) -> None:
-    def page(text: str, a: float | None, b: float | None) -> dict[str, OcrResult | str]:
-        return {"eager": recorded(text, "eager", a), "vendor": recorded(markup(), "vendor", b)}
-
-    pages = {
-        "tie": page(OTHER, 1.0, 0.0), "equal": page(markup(), 1.0, 1.0), "bug": page(OTHER, 30.0, None),
-    }  # fmt: skip
-    write(history, "ties", pages)
-    review = open_review(history, "ties")
-    values, html = document(review), html_report(review)
-    margins = {row["image"]: row["margins"] for row in values["pages"]}
-    best = 64.0 + STEP
-    assert 256 <= best < 512, "where numbers of bfloat16 lie 2 apart"
-    assert margins["tie"] == {
-        "a": {"ids": [ord(OTHER[STEP]), 81], "logits": [best, best - 1], "margin": 1.0},
-        "b": {"ids": [ord(markup()[STEP]), 81], "logits": [best, best], "margin": 0.0},
-        "dtype": "bfloat16", "ulps": 0.5, "tie": True,
-    }  # fmt: skip
-    assert (margins["bug"]["b"], margins["bug"]["tie"]) == (None, False)
-    assert margins["equal"] is None
-    assert "not a tie: margin 30 of A and not recorded of B" in html and "a tie: margin 1 of A" in html
 
 
 # --- the command --------------------------------------------------------------------------------
