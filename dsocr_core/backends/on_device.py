@@ -69,7 +69,7 @@ class OnDevice(Backend):
         return device_lock(self.device)
 
     def key(self, request: OcrRequest) -> str:
-        return self.results.key(self.kind, request)
+        return self.results.keys(self.kind, request).own
 
     def read_page(self, page: PageRead) -> OcrResult:
         name = page.request.name

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
@@ -120,40 +120,31 @@ class RunRecord:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""
-        types, values = get_type_hints(cls), dict[str, Any]()
-        for name in types.keys() & data.keys():
-            try:
-                values[name] = from_jsonable(types[name], data[name])
-            except (TypeError, ValueError) as error:
-                raise RecordError(f"run record: {name}: {error}") from error
-        if "parity_rule" not in data or data["parity_rule"] in (2, 3):
+        values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        if data.get("parity_rule") in (None, 2, 3):
             values["settings"] = _without_former_limits(values.get("settings", {}))
         try:
-            return cls(**values)
-        except TypeError as error:
+            return from_jsonable(cls, values)
+        except (TypeError, ValueError) as error:
             raise RecordError(f"run record: {error}") from error
 
 
-def _without_former_limits(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_former_limits(settings: Any) -> Any:
     """The settings of a run of parity rule 2 or 3 without the limits of texts that were the defaults then."""
-    former = settings.get("tolerance")
-    if not isinstance(former, dict):
+    if not isinstance(settings, dict) or not isinstance(former := settings.get("tolerance"), dict):
         return settings
-    rest = {name: limit for name, limit in former.items() if name != "values"}
-    if rest.get("character_error_rate") == 0.02:
-        del rest["character_error_rate"]
-    return settings | {"tolerance": rest}
+    former_defaults = (("character_error_rate", 0.02), ("values", former.get("values")))
+    return settings | {"tolerance": dict(each for each in former.items() if each not in former_defaults)}
 
 
 def check_version(document: Mapping[str, Any]) -> None:
     """Raises RecordError for a document of another version, or of none."""
     version = document.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         raise RecordError(f"schema version is {str(version)[:40]!r}: not a run of this project")
-    if version > SCHEMA_VERSION:
-        raise RecordError(f"{OTHER_VERSION}, a later one (schema {version}): update the program")
-    if version < SCHEMA_VERSION:
-        raise RecordError(f"{OTHER_VERSION} (schema {version}): record it anew")
+    if version != SCHEMA_VERSION:
+        way_out = "record it anew" if version < SCHEMA_VERSION else "update the program"
+        raise RecordError(f"{OTHER_VERSION} (schema {version}): {way_out}")
 
 
 def time_of(created: str) -> datetime:

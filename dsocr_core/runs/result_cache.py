@@ -98,15 +98,12 @@ class ResultCache:
 
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
-        found: dict[Side, RecordedResult] = {}
-        for side in sides:
-            if (recorded := self._of_side(side, request)) is None:
-                return None
-            found[side] = recorded
-        if not found:
+        recorded = {side: self._of_side(side, request) for side in sides}
+        found = {side: each for side, each in recorded.items() if each is not None}
+        if not found or len(found) < len(recorded):
             return None
         a, b = (found[side].result if side in found else None for side in SIDES)
-        created = min(recorded.created for recorded in found.values())
+        created = min(each.created for each in found.values())
         return Comparison(request, a, b, {}, created, tolerance=self.settings.tolerance)
 
     def _of_side(self, side: Side, request: OcrRequest) -> RecordedResult | None:
@@ -146,10 +143,6 @@ class ResultCache:
         except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)
 
-    def key(self, backend: BackendName, request: OcrRequest) -> str:
-        """A name for all that decides a backend's result on a page here. Raises DsocrError as `keys`."""
-        return self.keys(backend, request).own
-
     def keys(self, backend: BackendName, request: OcrRequest) -> Keys:
         """Names for what decides a backend's result on a page, its file's content included.
 
@@ -172,9 +165,8 @@ class ResultCache:
             **({"model": request.model} if request.model != FIRST.name else {}),
             **({"more": [each.sha256 for each in more]} if more else {}),
         }
-        device, dtype = device_type(settings.device), settings.dtype
-        if dtype == "auto":
-            dtype = "bfloat16" if device == "cuda" else "float32"
+        device, usual = device_type(settings.device), {"cuda": "bfloat16"}
+        dtype = usual.get(device, "float32") if settings.dtype == "auto" else settings.dtype
         own = page | {
             "code": code_version(),
             "device": device,

@@ -75,7 +75,7 @@ def test_what_somebody_reads_of_the_example_takes_nobody_elses_place(
     for side, backend in (("a", "eager"), ("b", "vendor")):
         cache = ResultCache(settings.of_side(side), tmp_path / "cache")
         other = replace(make_result(f"read by {side}", backend), request=request)
-        key = cache.key(backend, cache.settings.request(page.path, page.name))
+        key = cache.keys(backend, cache.settings.request(page.path, page.name)).own
         save_results(tmp_path / "cache", key, {key: other})
     test = opened()
     assert CAUSE in words(test) and "21-30" in str(mounted(test, "viewer")["pairs"])

@@ -118,7 +118,7 @@ def test_a_run_of_another_version_is_named_and_skipped(tmp_path: Path, version: 
     with History(tmp_path / "h") as history:
         assert history.run_ids() == ["run-2"]
         reason = history.problems["runs/run-1"]
-    words = {3: "recorded by another version (schema 3): record it anew", 5: "a later one"}
+    words = {3: "recorded by another version (schema 3): record it anew", 5: "(schema 5): update the program"}
     assert words.get(version if type(version) is int else 0, "not a run of this project") in reason
     with History(tmp_path / "into") as history:
         [skipped] = import_paths(history, [directory]).skipped
