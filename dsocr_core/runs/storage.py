@@ -268,10 +268,9 @@ class Storage:
             away.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(away)
             sync_directory(entry.parent)
-            if away.is_dir() and not away.is_symlink():
-                shutil.rmtree(away, ignore_errors=True)
-            else:
-                away.unlink(missing_ok=True)
+            if away.is_symlink():
+                away.unlink()
+            shutil.rmtree(away, ignore_errors=True)
 
     def write_annotation(self, name: str, content: bytes) -> None:
         """Put a new annotation file down, whole or not at all."""

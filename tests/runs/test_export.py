@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.storage import StorageError
-from tests.support.made_up_runs import HOSTILE, record, timing
+from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 from tests.support.results import make_result
 
 MARKED = "<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\nText\n\n\n\n<center>x</center>"
@@ -98,31 +99,30 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
 
 
-@pytest.mark.parametrize(
-    ("file", "values"),
-    [*(("run.json", values) for values in (
-        *({"id": name} for name in ("../../evil", "other-run", "", ".hidden", "a" * 101, "a b", None)),
-        {"created": "yesterday"}, {"created": "0001-01-01T00:00:00+14:00"}, {"source": "nobody"},
-        {"profiled": 1}, {"backends": "eager"}, {"settings": []}, {"notes": 3},
-        {"tables": None}, {"tables": {"timings": 12, "../../x": 1}}, {"tables": {"timings": 3}},
-    )),
-     *(("timings.parquet", values) for values in (
-        {"calls": 2**40}, {"milliseconds": -1.0}, {"milliseconds": float("nan")}, {"stage": None},
-    ))],
-)  # fmt: skip
-def test_a_changed_run_of_a_zip_is_refused(
-    history: History, elsewhere: History, tmp_path: Path, file: str, values: dict[str, Any]
-) -> None:
-    export_runs(history, ["run-1"], tmp_path / "out.zip")
-    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
-    run = tmp_path / "unpacked" / "run-1"
-    if file == "run.json":
-        (run / file).write_text(json.dumps(json.loads((run / file).read_text()) | values))
-    else:
-        table = pq.read_table(run / file)
-        pq.write_table(type(table).from_pylist([row | values for row in table.to_pylist()]), run / file)
-    write_checksums(run)  # else every change is one of a checksum
-    report = import_paths(elsewhere, [run.parent])
-    assert (report.imported, len(report.skipped), len(elsewhere)) == ([], 1, 0)
+CHANGES: list[dict[str, Any]] = [
+    *({"id": name} for name in ("../../evil", "other-run", "", ".hidden", "a" * 101, "a b", None)),
+    {"created": "yesterday"}, {"created": "0001-01-01T00:00:00+14:00"}, {"source": "nobody"},
+    {"profiled": 1}, {"backends": "eager"}, {"settings": []}, {"notes": 3},
+    {"tables": None}, {"tables": {"timings": 12, "../../x": 1}}, {"tables": {"timings": 3}},
+    {"calls": 2**40}, {"milliseconds": -1.0}, {"milliseconds": float("nan")}, {"stage": None},
+]  # fmt: skip
+"""Of a run's document, or of a row of its times."""
+
+
+def test_a_changed_run_is_refused(elsewhere: History, tmp_path: Path) -> None:
+    write_run(tmp_path, "run-1", [timing("p", "decode", 0.1)])
+    for number, values in enumerate(CHANGES):
+        run = tmp_path / "changed" / str(number)
+        shutil.copytree(tmp_path / "runs" / "run-1", run)
+        document = json.loads((run / "run.json").read_text())
+        if values.keys() <= document.keys():
+            (run / "run.json").write_text(json.dumps(document | values))
+        else:
+            table = pq.read_table(run / "timings.parquet")
+            row = table.to_pylist()[0] | values
+            pq.write_table(type(table).from_pylist([row]), run / "timings.parquet")
+        write_checksums(run)  # else every change is one of a checksum
+    report = import_paths(elsewhere, [tmp_path / "changed"])
+    assert report.imported == [] and len(elsewhere) == 0
+    assert {int(each.path.name) for each in report.skipped} == {*range(len(CHANGES))}
     assert (elsewhere.problems, elsewhere.storage.leftovers()) == ({}, [])
