@@ -268,13 +268,12 @@ class Settings:
         one = self.preset_name, self.prompt_text
         preset, prompt = one if more is None else self._of_pages(1 + len(more))
         most = infer.max_new_tokens if isinstance(infer.max_new_tokens, int) else UNLIMITED
-        return OcrRequest(
-            image=image, source=source, more=more or (), model=row.name, preset=preset, prompt=prompt,
-            max_new_tokens=usual.new_tokens or UNLIMITED if most == VENDOR_TOKEN_CEILING else most,
-            no_repeat_ngram_size=size, ngram_window=window, ngram_whitelist=tuple(infer.ngram_whitelist),
-            eval_mode=infer.eval_mode, test_compress=infer.test_compress, max_tiles=infer.max_tiles,
-            tile_size=infer.tile_size, template=infer.template, exif=infer.exif,
-        )  # fmt: skip
+        asked = vars(infer) | {
+            "max_new_tokens": usual.new_tokens or UNLIMITED if most == VENDOR_TOKEN_CEILING else most,
+            "no_repeat_ngram_size": size, "ngram_window": window,
+            "ngram_whitelist": tuple(infer.ngram_whitelist),
+        }  # fmt: skip
+        return OcrRequest(image, preset, prompt, source=source, more=more or (), model=row.name, **asked)
 
     def _of_pages(self, count: int) -> tuple[str, str]:
         """Preset and prompt text of that many images in one prompt. Raises SettingsError.

@@ -15,7 +15,7 @@ import torch
 from dsocr_core.backends.backend import Backend, Opening, PageRead
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.paths import ALLOWED_CODE
+from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.base.specs import BackendSpec, parse_backend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
@@ -247,7 +247,7 @@ class PublishedBackend(OnDevice):
                 self._vendor = VendorBackend(
                     Path(path), device=str(self.device), dtype=str(self.dtype).removeprefix("torch."),
                     attention=settings.vendor_attention, interpreter=settings.vendor.interpreter or None,
-                    timeout_s=settings.vendor.timeout_s, code_record=ALLOWED_CODE,
+                    timeout_s=settings.vendor.timeout_s, code_record=RUNS_DIRECTORY / "allowed_code.json",
                     trusted_directories=tuple(settings.vendor.trust_remote_code),
                     top_two=self.opening.cached,
                 )  # fmt: skip

@@ -42,11 +42,6 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
     return content
 
 
-def plain_text(content: bytes, errors: str = "strict") -> str:
-    """UTF-8 without a byte order mark and with line ends as here. Raises UnicodeDecodeError when strict."""
-    return content.decode("utf-8-sig", errors).replace("\r\n", "\n")
-
-
 def parse_json(
     content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False
 ) -> dict[str, Any]:

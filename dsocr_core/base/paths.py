@@ -14,8 +14,6 @@ HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
 """Place of recorded runs unless a setting says otherwise."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
-ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
-"""Hashes of the checkpoints' own code that was allowed to run."""
 
 
 def home() -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
-from dsocr_core.base.bounded_json import InvalidFile, plain_text, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
@@ -84,7 +84,7 @@ def _text(file: Path) -> str:
     if file.is_file() and not file.is_symlink() and not file.stat().st_size:
         return ""
     try:
-        text = plain_text(read_bytes(file, TEXT_LIMIT))
+        text = read_bytes(file, TEXT_LIMIT).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     if PAGE_END in text:  # pages may be missing from it, so that text k need not be of page k

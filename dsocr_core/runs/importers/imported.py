@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, cast
 import pyarrow as pa
 import yaml
 
-from dsocr_core.base.bounded_json import InvalidFile, parse_json, plain_text, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.runs.record import RunRecord, Source
@@ -65,10 +65,10 @@ def head_of(file: Path) -> str:
 
 
 def as_text(content: bytes) -> str:
-    """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises InvalidFile."""
+    """UTF-8, or UTF-16 with its mark, as text. Raises InvalidFile."""
     try:
         utf16 = content[:2] in _UTF16
-        text = content.decode("utf-16").replace("\r\n", "\n") if utf16 else plain_text(content)
+        text = content.decode("utf-16" if utf16 else "utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:
