@@ -64,15 +64,6 @@ def test_the_runs_directory_may_be_named_by_the_environment(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("prompt", "reason"),
-    [("Free OCR.", "put its text twice"), ("<image> a <image> b", "leave out the text between")],
-)
-def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, reason: str) -> None:
-    with pytest.raises(DsocrError, match=reason):
-        Settings(prompt=prompt)
-
-
-@pytest.mark.parametrize(
     ("infer", "size"),
     [({}, 20), ({"eval_mode": True}, 35), ({"eval_mode": True, "no_repeat_ngram_size": 20}, 20),
      ({"no_repeat_ngram_size": 0}, 0)],

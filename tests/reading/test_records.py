@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.fingerprints import checkpoint_fingerprint, result_key
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import UNLIMITED, OcrRequest, result_from_jsonable
 from tests.support.any_results import any_result
@@ -57,13 +57,6 @@ def test_what_is_not_known_is_said_to_what_needs_it() -> None:
     with pytest.raises(DsocrError, match="page: with which preset, prompt and limits it was read"):
         _ = request.required
     assert OcrRequest(Path("page.png"), max_new_tokens=UNLIMITED).required.max_new_tokens == UNLIMITED
-
-
-def test_keys_depend_on_every_fact_and_not_on_their_order() -> None:
-    facts = {"image": "a", "preset": "small", "max_new_tokens": None}
-    assert result_key(facts) == result_key(dict(reversed(facts.items())))
-    for name, other in (("image", "b"), ("preset", "base"), ("max_new_tokens", 5)):
-        assert result_key(facts | {name: other}) != result_key(facts)
 
 
 def test_the_published_code_beside_the_weights_is_part_of_the_fingerprint(tmp_path: Path) -> None:

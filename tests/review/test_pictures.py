@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from PIL import Image, ImageDraw
 
 from dsocr_core.reading.artifacts import Export
 from dsocr_core.reading.clean import FOLDER, clean_pages
-from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
@@ -21,7 +19,7 @@ from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import PageResults
 from tests.support.made_up_runs import record
-from tests.support.results import make_result, of_pages
+from tests.support.results import make_result
 
 SIZE = (3996, 2997)
 """Larger than what a run stores, which has 1998 x 1499 pixels; 4 and 3 pixels are 1 of 999."""
@@ -78,28 +76,6 @@ def test_the_source_then_the_clean_page_then_the_boxes_then_none(review: Review,
     for folder in ("vendor", "viz"):
         shutil.rmtree(review.history.directory(review.key) / folder)
     assert found(review) is None
-
-
-def test_further_pages_of_a_prompt_have_pictures_of_their_own(history: History, source: Path) -> None:
-    """By its file, then by its clean picture; each in its own size."""
-    second = source.with_name("second.png")
-    Image.new("RGB", (60, 40), "white").save(second)
-    result = of_pages(make_result("<PAGE>a<PAGE>b", image=source, image_size=SIZE), (60, 40))
-    request = replace(result.request, more=(second,))
-    file, *more = required_files(request)
-    result = replace(result, request=replace(request, file=file, more_files=tuple(more)))
-    with history.writer(record("run-2", backends=("eager",))) as run:
-        for backend in ("eager", "vendor"):
-            pictures = [Image.open(image).convert("RGB") for image in request.images]
-            clean = clean_pages(result.request, pictures)
-            run.add(PageResults("both", results=[replace(result, backend=backend)], clean=clean))
-    history.refresh()
-    review = open_review(history, "run-2")
-    assert found(review, "both", 1) == PagePicture(second, False, 60, 40)
-    second.unlink()
-    picture = found(review, "both", 1)
-    assert picture is not None and picture.path.parent.name == FOLDER
-    assert (picture.width, picture.height) == Image.open(picture.path).size == (60, 40)
 
 
 def test_boxes_lie_right_on_a_smaller_picture(review: Review, source: Path) -> None:
