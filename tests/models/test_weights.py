@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(tiny_config()))
-    write_seeded_weights(tiny_config(), tmp_path, torch.float32, shards=2)
+    write_seeded_weights(tiny_config(), tmp_path, torch.float32)
     return tmp_path
 
 

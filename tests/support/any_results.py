@@ -27,25 +27,23 @@ def any_result(seed: int, boxes: int = 3) -> OcrResult:
     """The result of a seed, with that many boxes in its text or none."""
     draw = random.Random(seed)
     made = _made(OcrResult, draw)
-    tokens, more, number = made.token_ids or (), made.request.more, draw.choice([0, boxes])
-    text = ""
-    for _ in range(number):
+    tokens, more, text = made.token_ids or (), made.request.more, made.text_raw
+    for _ in range(draw.choice([0, boxes])):
         corners = draw.choices((0, 7, 640, 999.5, -3), k=4)
         text += f"<|ref|>{_text(draw)}<|/ref|><|det|>[{corners}]<|/det|>\n{_text(draw)}"
     image = Path(draw.choice([f"page-{seed}.png", f"/a/b {seed}/\udcff.png", f"q\\{seed}.jpg"]))
-    files = [made.request.file] * len(more) if made.request.file else []
-    first = draw.uniform(-50, 50)
-    steps = (TopTwo((token, 3), (first, first - draw.random())) for token in tokens)
+    files = (made.request.file,) * len(more) if made.request.file else ()
     return replace(
         made,
         backend=draw.choice(["eager", "fast", "vendor", "mine"]),
         timings=tuple(replace(each, calls=min(each.calls, 2**31 - 1)) for each in made.timings),
-        text_raw=made.text_raw + text,
+        text_raw=text,
         token_texts=made.token_texts and tuple(_text(draw) for _ in tokens),
-        top_two=tuple(steps) if made.top_two else (),
+        top_two=made.top_two
+        and tuple(TopTwo((token, 3), (draw.random(), -draw.random())) for token in tokens),
         more_sizes=((40, 30),) * len(more) if made.more_sizes else (),
-        request=replace(made.request, image=image, more_files=tuple(files)),
-    )  # fmt: skip
+        request=replace(made.request, image=image, more_files=files),
+    )
 
 
 def _made(kind: Any, draw: random.Random) -> Any:

@@ -83,15 +83,19 @@ def tiny_config() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_model(config: dict[str, Any], module: str, name: str) -> dict[str, Any]:
+    """The config with the classes of another model."""
+    names = {"AutoConfig": f"{name}Config", "AutoModel": f"{name}ForCausalLM"}
+    auto = {auto: f"modeling_{module}.{of}" for auto, of in names.items()}
+    return config | {"architectures": [names["AutoModel"]], "auto_map": auto}
+
+
 def tiny_ocr2_config() -> dict[str, Any]:
     """The same of DeepSeek-OCR-2, with the encoder's sizes, which the published file leaves out."""
-    config = tiny_config()
+    config = _of_model(tiny_config(), "deepseekocr2", "DeepseekOCR2")
     width = config["vision_config"]["width"]
     del width["clip-l-14-224"]
     width["qwen2-0-5b"] = {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "mlp_width": 48}
-    names = {"AutoConfig": "DeepseekOCR2Config", "AutoModel": "DeepseekOCR2ForCausalLM"}
-    config["architectures"] = [names["AutoModel"]]
-    config["auto_map"] = {auto: f"modeling_deepseekocr2.{name}" for auto, name in names.items()}
     config["projector_config"]["input_dim"] = 32
     return config
 
@@ -99,10 +103,7 @@ def tiny_ocr2_config() -> dict[str, Any]:
 def tiny_unlimited_config(window: int = WINDOW) -> dict[str, Any]:
     """The same of Unlimited-OCR."""
     config = with_changes(tiny_config(), sliding_window_size=window, max_position_embeddings=32768)
-    names = {"AutoConfig": "UnlimitedOCRConfig", "AutoModel": "UnlimitedOCRForCausalLM"}
-    config |= {"architectures": [names["AutoModel"]], "model_type": "unlimited-ocr"}
-    config["auto_map"] = {auto: f"modeling_unlimitedocr.{name}" for auto, name in names.items()}
-    return config
+    return _of_model(config, "unlimitedocr", "UnlimitedOCR") | {"model_type": "unlimited-ocr"}
 
 
 def written(config: dict[str, Any], folder: Path) -> str:
@@ -140,16 +141,15 @@ def seeded_weight(name: str, shape: Shape) -> np.ndarray:
 
 
 def write_seeded_checkpoint(
-    config: dict[str, Any], directory: Path, dtype: torch.dtype = torch.bfloat16, shards: int = 2
+    config: dict[str, Any], directory: Path, dtype: torch.dtype = torch.bfloat16
 ) -> Path:
     """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
 
-    The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY. Code of
-    another model than the first lies in tests/support.
+    Code of another model than the first lies in tests/support.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    write_seeded_weights(config, directory, dtype, shards)
+    write_seeded_weights(config, directory, dtype)
     byte_tokenizer().save_pretrained(directory)
     model = config["auto_map"]["AutoModel"].partition(".")[0]
     own = Path(__file__).parent.glob(f"published_*/{model}.py")
@@ -158,18 +158,16 @@ def write_seeded_checkpoint(
     return directory
 
 
-def write_seeded_weights(config: dict[str, Any], directory: Path, dtype: torch.dtype, shards: int) -> None:
-    """Write `model-0000i-of-0000n.safetensors` and their index, one shard in memory at a time."""
-    shapes = weight_shapes(config)
-    weight_map: dict[str, str] = {}
-    total_bytes = 0
-    for number, part in enumerate(_split(list(shapes), shards), start=1):
-        file = f"model-{number:05d}-of-{shards:05d}.safetensors"
+def write_seeded_weights(config: dict[str, Any], directory: Path, dtype: torch.dtype) -> None:
+    """Write two `model-0000i-of-00002.safetensors` and their index, one shard in memory at a time."""
+    shapes, weight_map = weight_shapes(config), dict[str, str]()
+    half = len(shapes) // 2
+    for number, part in enumerate((list(shapes)[:half], list(shapes)[half:]), start=1):
+        file = f"model-{number:05d}-of-00002.safetensors"
         tensors = {name: torch.from_numpy(seeded_weight(name, shapes[name])).to(dtype) for name in part}
         save_file(tensors, directory / file, metadata={"format": "pt"})
         weight_map.update(dict.fromkeys(part, file))
-        total_bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    index = {"metadata": {"total_size": total_bytes}, "weight_map": weight_map}
+    index = {"metadata": {}, "weight_map": weight_map}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
 
 
@@ -187,8 +185,3 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD,
         clean_up_tokenization_spaces=False, model_max_length=10**30,
     )  # fmt: skip
-
-
-def _split(names: list[str], parts: int) -> list[list[str]]:
-    size = math.ceil(len(names) / parts)
-    return [names[start : start + size] for start in range(0, len(names), size)]

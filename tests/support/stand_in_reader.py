@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,8 +29,8 @@ from dsocr_core.cluster import reader_process
 from dsocr_core.cluster.reader_process import Message, ReaderProcess, feed
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
-from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
 from dsocr_core.settings import InferSettings, settings_of
+from tests.support.made_up_output import a_result
 
 HELD: list[Any] = []
 
@@ -67,10 +66,8 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     except OSError as error:
         return {"error": f"{page['source']}: {error.strerror}"}
     word, _, rest = text.partition(" ")
-    if word == "abort":
-        os.abort()
-    if word == "once" and not Path(rest).exists():
-        Path(rest).touch()
+    if word == "abort" or (word == "once" and not Path(rest).exists()):
+        Path(rest or os.devnull).touch()
         os.abort()
     if word == "parent":
         os.kill(os.getppid(), signal.SIGKILL)
@@ -80,26 +77,20 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
         HELD.append(bytearray(os.urandom(1)) * 2**24)
     if word == "fail":
         return {"error": f"{page['source']}: planted failure; nothing to do"}
-    if word == "env":
-        return result(os.environ.get(rest, "nothing"))
-    if word == "infer":
-        return result(str(getattr(infer, rest)))
     if word == "wait":
         while not Path(rest.strip()).exists():
             threading.Event().wait(0.02)
-        text = Path(page["path"]).read_text()
-    return result(text)
+        return result(Path(page["path"]).read_text())
+    if word == "infer":
+        return result(str(getattr(infer, rest)))
+    return result(os.environ.get(rest, "nothing") if word == "env" else text)
 
 
 def result(text: str) -> dict[str, Any]:
-    made = OcrResult(
-        "stand-in", OcrRequest(Path("x.png"), preset="tiny"), (1, 1), text, tuple(text.encode()), (), "eos",
-        None, (StageTiming(Stage.PREFILL, 1.0), StageTiming(Stage.DECODE, 2.0, len(text))),
-    )  # fmt: skip
-    return {"result": to_jsonable(made)}
+    times = [(Stage.PREFILL, 1.0), (Stage.DECODE, 2.0)]
+    return {"result": to_jsonable(a_result(text, times, backend="stand-in", inputs=None))}
 
 
 if __name__ == "__main__":
-    sys.stdout.flush()
     status = reader_process.main(StandIn)
     os._exit(status)
