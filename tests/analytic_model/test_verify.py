@@ -17,7 +17,7 @@ from dsocr_core.cli.main import main as dsocr
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.stages import Stage
-from tests.support.reference_flops import ROTARY, ReferenceMeter
+from tests.analytic_model.reference_flops import ROTARY, ReferenceMeter
 from tests.support.seeded_weights import tiny_config
 
 TINY = parse_config(tiny_config())

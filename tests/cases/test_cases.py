@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import main
+from tests.backends.endpoint.scripted_server import scripted_server
 from tests.support.paths import ROOT, SAMPLES, SHARED
-from tests.support.scripted_server import scripted_server
 
 CASES = SHARED / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not here")

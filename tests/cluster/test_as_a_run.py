@@ -19,8 +19,8 @@ from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
-from tests.support.made_up_output import a_result, committed, planned
-from tests.support.made_up_output import readings as pages_of
+from tests.cluster.made_up_output import a_result, committed, planned
+from tests.cluster.made_up_output import readings as pages_of
 from tests.support.made_up_runs import record
 
 TIMES = [(Stage.PREFILL, 2.0), (Stage.DECODE, 3.0)]

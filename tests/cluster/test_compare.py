@@ -18,7 +18,7 @@ from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.sharded import OutputError, PageReading
 from dsocr_core.settings import Settings
-from tests.support.made_up_output import a_result, committed, planned
+from tests.cluster.made_up_output import a_result, committed, planned
 
 PAGES = 10
 WORDS = "The quick brown fox jumps over the lazy dog"

@@ -13,7 +13,7 @@ from dsocr_core.cli import over_cluster
 from dsocr_core.cli.main import main
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
-from tests.support.cluster_runs import STAND_IN, make_pages
+from tests.cluster.cluster_runs import STAND_IN, make_pages
 
 PAGES = 10
 SPECIAL = {3: "infer max_new_tokens", 7: "fail"}

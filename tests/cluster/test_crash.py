@@ -11,9 +11,9 @@ import pytest
 
 from dsocr_core.cluster.output import Output
 from dsocr_core.runs.sharded import OutputError
+from tests.cluster.made_up_output import check_exactly_once, readings, sorted_markers
 from tests.support.busy_process import DRIVEN
 from tests.support.kills import killed
-from tests.support.made_up_output import check_exactly_once, readings, sorted_markers
 
 DRIVE = (sys.executable, "-m", "tests.support.busy_process", "drive")
 

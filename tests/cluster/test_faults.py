@@ -20,8 +20,8 @@ from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import MOST_STARTS, Reader, WorkerJob
-from tests.support.cluster_runs import STAND_IN, WORKER, Heard, cluster, drive, job_for, make_pages
-from tests.support.made_up_output import check_exactly_once, readings
+from tests.cluster.cluster_runs import STAND_IN, WORKER, Heard, cluster, drive, job_for, make_pages
+from tests.cluster.made_up_output import check_exactly_once, readings
 
 
 def test_workers_killed_at_random_cost_no_page(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
-from tests.support.made_up_output import a_result
+from tests.cluster.made_up_output import a_result
 from tests.support.paths import ROOT
 
 NAME = "000000000-0123456789abcdef"

@@ -15,7 +15,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import Shard, cut, list_files
 from dsocr_core.runs.sharded import COMPLETE
 from dsocr_core.settings import Settings
-from tests.support.made_up_output import a_result, committed, planned
+from tests.cluster.made_up_output import a_result, committed, planned
 
 
 def test_a_folder_is_listed_with_all_below_it_in_one_order(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
+from tests.cluster.cluster_runs import make_pages
+from tests.cluster.made_up_output import check_exactly_once, sorted_markers
 from tests.support import warm_interpreter
-from tests.support.cluster_runs import make_pages
-from tests.support.made_up_output import check_exactly_once, sorted_markers
 from tests.support.paths import ROOT
 
 WAIT_S = 120
@@ -37,7 +37,7 @@ COMMAND = """
 import sys
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.main import main
-over_cluster.READER_MODULE = "tests.support.stand_in_reader"
+over_cluster.READER_MODULE = "tests.cluster.stand_in_reader"
 sys.exit(main())
 """
 

@@ -12,7 +12,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.output import Output
-from tests.support.made_up_output import readings, sorted_markers
+from tests.cluster.made_up_output import readings, sorted_markers
 from tests.support.paths import SAMPLES
 
 OPTIONS = ("--preset", "tiny", "--infer.max-new-tokens", "6", "--device", "cpu", "--history", "")

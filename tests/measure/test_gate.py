@@ -21,7 +21,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.statistics import ratio_of_runs
 from dsocr_core.settings import InferSettings, Settings
-from tests.support.fabricated_benches import (
+from tests.measure.fabricated_benches import (
     BASE_MS,
     Benches,
     install,

@@ -45,7 +45,7 @@ from dsocr_core.page.documents import expand
 from dsocr_core.reading.differences import character_error_rate
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
-from tests.support.teacher_forcing import (
+from tests.perf.teacher_forcing import (
     oracle_of,
     teacher_forced_batch,
     teacher_forced_eager,

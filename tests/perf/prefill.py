@@ -25,8 +25,8 @@ from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.page.tiling import NO_TILES
+from tests.perf.prefill_variants import EagerVariant, FastVariant, Page, Variant
 from tests.perf.rows import Rows, say
-from tests.support.prefill_variants import EagerVariant, FastVariant, Page, Variant
 
 WARM_UP, REPEAT, TEXT_TOKENS = 2, 10, 35
 

@@ -34,8 +34,8 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.reading.records import NgramPolicy
+from tests.engine.decoders import random_decoder
 from tests.perf.rows import Rows, each
-from tests.support.decoders import random_decoder
 
 NGRAM_SIZE = 20
 REPLAYS = 10

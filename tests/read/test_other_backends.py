@@ -19,8 +19,8 @@ from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import Recording
 from dsocr_core.settings import Settings, settings_against
+from tests.backends.endpoint.scripted_server import Reply, Sent, busy, scripted_server, whole
 from tests.read.test_report import document, shown
-from tests.support.scripted_server import Reply, Sent, busy, scripted_server, whole
 
 OTHER = "<|ref|>title<|/ref|><|det|>[[1, 2, 300, 400]]<|/det|>\n# Hallo\n"
 

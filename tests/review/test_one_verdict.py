@@ -38,9 +38,9 @@ from pages.widgets.pair.answer import answer
 from pages.widgets.pair.shown import PairView, rows_of
 from pages.widgets.review.grid import grid_item
 from pages.widgets.review.queue import SAME, Queue, group_of
+from tests.cluster.made_up_output import committed, planned
 from tests.reading.test_text_diff import pairs
 from tests.support.drawn_pairs import drawn_pair
-from tests.support.made_up_output import committed, planned
 from tests.support.results import make_result
 from tests.support.review_sides import of_one_file
 

@@ -105,7 +105,7 @@ def drive(root: Path, _: str, __: Path) -> None:
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.pages import Shard
     from dsocr_core.settings import Settings
-    from tests.support.made_up_output import a_result, committed, planned
+    from tests.cluster.made_up_output import a_result, committed, planned
 
     output, files = Output(str(root)), [f"/data/{number:05d}.png" for number in range(DRIVEN)]
     job = Job.of(Settings(preset="tiny"), ("/data",), 2)

@@ -20,7 +20,7 @@ from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
-from tests.support.made_up_output import committed, planned
+from tests.cluster.made_up_output import committed, planned
 from tests.support.made_up_runs import record
 
 Results = Mapping[tuple[str, str | None], OcrResult]

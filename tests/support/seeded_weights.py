@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import empty_model, published_parameters
-from tests.support.paths import MINI
+from tests.support.paths import MINI, PUBLISHED
 
 REMOTE_CODE = MINI
 
@@ -145,14 +145,14 @@ def write_seeded_checkpoint(
 ) -> Path:
     """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
 
-    Code of another model than the first lies in tests/support.
+    Code of another model than the first lies in tests/published.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     write_seeded_weights(config, directory, dtype)
     byte_tokenizer().save_pretrained(directory)
     model = config["auto_map"]["AutoModel"].partition(".")[0]
-    own = Path(__file__).parent.glob(f"published_*/{model}.py")
+    own = PUBLISHED.glob(f"*/{model}.py")
     for source in (*REMOTE_CODE.glob("*.py"), *own):
         shutil.copy(source, directory / source.name)
     return directory

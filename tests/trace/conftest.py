@@ -17,7 +17,7 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support.interpreter import device, interpreter_as_devices
+from tests.kernels.interpreter import device, interpreter_as_devices
 
 __all__ = ["device", "interpreter_as_devices"]
 

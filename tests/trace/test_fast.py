@@ -18,7 +18,7 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support.decoders import FEW
+from tests.engine.decoders import FEW
 from tests.support.seeded_weights import (
     tiny_config,
     tiny_ocr2_config,

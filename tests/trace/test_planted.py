@@ -8,7 +8,7 @@ import pytest
 
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.reading.trace_records import TraceSummary, block_of
-from tests.support.trace_faults import FAULTS, GELUS, Fault
+from tests.trace.trace_faults import FAULTS, GELUS, Fault
 
 
 def up_to(block: str) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from dsocr_core.settings import Settings
 from dsocr_core.trace.names import taps_of
 from dsocr_core.trace.run import MOST_STEPS, TracePlan, divergence_steps, trace_page
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.support.trace_faults import CLIP, weight
 from tests.trace.conftest import PAGE
+from tests.trace.trace_faults import CLIP, weight
 
 SETTINGS = Settings(preset="tiny", dtype="bfloat16")
 QUICK = ("--preset", "tiny", "--dtype", "bfloat16", "--device", "cpu", "--history", "")

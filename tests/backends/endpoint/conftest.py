@@ -12,7 +12,7 @@ from PIL import Image
 from dsocr_core.backends.endpoint import Endpoint
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
-from tests.support.scripted_server import Script, ScriptedServer, scripted_server
+from tests.backends.endpoint.scripted_server import Script, ScriptedServer, scripted_server
 
 Ask = Callable[..., tuple[OcrResult, ScriptedServer]]
 

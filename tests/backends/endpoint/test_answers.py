@@ -13,7 +13,7 @@ from dsocr_core.backends.exchange import EndpointError
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.reading.records import CancelToken, Observer
 from tests.backends.endpoint.conftest import Ask, endpoint_of
-from tests.support.scripted_server import (
+from tests.backends.endpoint.scripted_server import (
     TEXT,
     Script,
     busy,

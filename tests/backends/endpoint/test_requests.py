@@ -18,7 +18,7 @@ from dsocr_core.base.specs import parse_backend
 from dsocr_core.cli.main import main
 from dsocr_core.reading.parity import compare_results
 from tests.backends.endpoint.conftest import Ask, endpoint_of
-from tests.support.scripted_server import TEXT, limited, native, scripted_server, whole
+from tests.backends.endpoint.scripted_server import TEXT, limited, native, scripted_server, whole
 
 TASK = "<|grounding|>Convert the document to markdown."
 OPEN = {"model": "m", "temperature": 0, "stream": False}

@@ -24,7 +24,7 @@ from dsocr_core.kernels.batch.attention import (
 from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import state_row
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.decoders import EMBEDDED, PUBLISHED, random_decoder
+from tests.engine.decoders import EMBEDDED, PUBLISHED, random_decoder
 
 pytestmark = [
     pytest.mark.gpu,

@@ -38,7 +38,7 @@ from dsocr_core.read.run import read_run, slots_for
 from dsocr_core.read.session import Session
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import InferSettings, Settings
-from tests.support.read_batch import Listed, read
+from tests.engine.fast.read_batch import Listed, read
 from tests.support.seeded_weights import (
     tiny_config,
     tiny_unlimited_config,

@@ -16,7 +16,7 @@ from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.decoders import FEW, small_model
+from tests.engine.decoders import FEW, small_model
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
 

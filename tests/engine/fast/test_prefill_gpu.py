@@ -21,8 +21,8 @@ from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
+from tests.perf.prefill_variants import EagerVariant, FastVariant, Page, median_position_error
 from tests.support.paths import MINI
-from tests.support.prefill_variants import EagerVariant, FastVariant, Page, median_position_error
 
 pytestmark = [
     pytest.mark.gpu,

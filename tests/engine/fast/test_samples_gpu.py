@@ -15,8 +15,8 @@ from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.records import OcrRequest, OcrResult
+from tests.engine.fast.read_batch import read
 from tests.support.paths import DATA
-from tests.support.read_batch import read
 
 pytestmark = [
     pytest.mark.gpu,

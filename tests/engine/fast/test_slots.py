@@ -28,8 +28,8 @@ from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.batch_pages import Page, decoded, mixed_pages, prefill
-from tests.support.decoders import DEVICE, VOCABULARY, small_model
+from tests.engine.decoders import DEVICE, VOCABULARY, small_model
+from tests.engine.fast.batch_pages import Page, decoded, mixed_pages, prefill
 
 CAPACITY = 64
 FEW = BatchLaunches(Launch(16, 4), 1, 2, Launch(2048), Launch(1), Launch(64), Launch(64))

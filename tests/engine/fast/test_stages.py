@@ -31,7 +31,7 @@ from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
-from tests.support.decoders import DEVICE, FEW
+from tests.engine.decoders import DEVICE, FEW
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import (
     tiny_config,

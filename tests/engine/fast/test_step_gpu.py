@@ -16,7 +16,7 @@ from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.models.config import DecoderConfig
-from tests.support.decoders import EMBEDDED, PUBLISHED, random_decoder
+from tests.engine.decoders import EMBEDDED, PUBLISHED, random_decoder
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,7 +7,7 @@ from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
-from tests.support.decoders import small_model
+from tests.engine.decoders import small_model
 
 
 def storages(decoder: Decoder) -> dict[int, int]:

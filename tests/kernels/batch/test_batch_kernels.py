@@ -30,7 +30,7 @@ from dsocr_core.kernels.batch.router import gated_rows, gated_rows_reference, ro
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
+from tests.kernels.random_tensors import DTYPES, Random, assert_close, state_rows
 
 AT = Launch(16)
 

@@ -29,7 +29,7 @@ from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION, SIZE
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.random_tensors import Random, state_rows
+from tests.kernels.random_tensors import Random, state_rows
 
 AT, ROWS = Launch(16), 4
 

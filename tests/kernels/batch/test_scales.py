@@ -9,7 +9,7 @@ from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_referenc
 from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.scales import FP8, Scales, as_cached
 from dsocr_core.kernels.launch import Launch
-from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
+from tests.kernels.random_tensors import DTYPES, Random, assert_close, state_rows
 
 
 def scales(which: str, device: torch.device, slots: int, heads: int) -> Scales:

@@ -30,7 +30,7 @@ from dsocr_core.kernels.decode.split_attention import (
 )
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.random_tensors import DTYPES, Random, assert_close
+from tests.kernels.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
 

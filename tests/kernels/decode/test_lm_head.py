@@ -20,7 +20,7 @@ from dsocr_core.kernels.decode.lm_head import (
 )
 from dsocr_core.kernels.launch import Launch, row_programs
 from dsocr_core.kernels.state import DONE, POSITION
-from tests.support.random_tensors import DTYPES, Random, assert_close
+from tests.kernels.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
 ROWS = Launch(32, programs=2)

@@ -29,7 +29,7 @@ from dsocr_core.kernels.prefill.route_tokens import route_tokens, route_tokens_r
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.layers import RmsNorm
 from dsocr_core.models.family import parse_config
-from tests.support.random_tensors import DTYPES, Random, assert_close
+from tests.kernels.random_tensors import DTYPES, Random, assert_close
 from tests.support.seeded_weights import tiny_config
 
 EPS = 1e-6

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dsocr_core.kernels.prefill.prefix_attention import prefix_attention, prefix_attention_reference
-from tests.support.random_tensors import DTYPES, Random
+from tests.kernels.random_tensors import DTYPES, Random
 
 
 @DTYPES

@@ -14,7 +14,7 @@ from dsocr_core.kernels.prefill.window_attention import (
 )
 from dsocr_core.models.blocks.sam import SamAttention, join_windows, split_windows
 from dsocr_core.models.config import SamConfig
-from tests.support.random_tensors import DTYPES
+from tests.kernels.random_tensors import DTYPES
 
 # (views, grid side, window side, heads, head dim, tile)
 SIZES = [

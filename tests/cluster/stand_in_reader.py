@@ -30,7 +30,7 @@ from dsocr_core.cluster.reader_process import Message, ReaderProcess, feed
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.settings import InferSettings, settings_of
-from tests.support.made_up_output import a_result
+from tests.cluster.made_up_output import a_result
 
 HELD: list[Any] = []
 

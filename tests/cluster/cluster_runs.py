@@ -18,9 +18,9 @@ from dsocr_core.cluster.run import Driver
 from dsocr_core.cluster.status import ClusterProgress, Figures, read_status
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.settings import Settings
-from tests.support.made_up_output import Special
+from tests.cluster.made_up_output import Special
 
-STAND_IN = "tests.support.stand_in_reader"
+STAND_IN = "tests.cluster.stand_in_reader"
 WORKER = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
