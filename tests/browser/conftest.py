@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 def fabricated_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     """The Compare page on made-up backends."""
     folder = tmp_path_factory.mktemp("fabricated")
-    with serve(APPS / "fabricated_app.py", folder / "log", str(folder / "samples")) as server:
+    with serve(APPS / "page_app.py", folder / "log", "compare", str(folder / "samples")) as server:
         yield server
 
 

@@ -34,7 +34,7 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
         plant(history, PAGES, PLANTED)
         hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
         write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
-    with serve(APPS / "history_app.py", folder / "log", "review", str(folder / "history")) as server:
+    with serve(APPS / "page_app.py", folder / "log", "review", str(folder / "history")) as server:
         yield server
 
 

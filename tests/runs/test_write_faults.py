@@ -24,7 +24,7 @@ from tests.support.results import make_result
 
 def base(root: Path) -> None:
     """A run with a note, one in the trash, one in a zip, a run directory and a result in the cache."""
-    directory_writes.base_read(root)
+    directory_writes.read(root)
     for place, name in (("history", "old"), ("history", "trashed"), ("elsewhere", "new")):
         write_run(root / place, name, [timing("p", "decode", 1.0)])
     with History(root / "elsewhere") as other:
@@ -50,7 +50,7 @@ JOBS: dict[str, Callable[[History, Path], object]] = {
     "export": lambda history, root: export_runs(history, ["old"], root / "exported.zip"),
     "annotate": lambda history, _: history.annotate("old", "verdict", [("p", "a", "good")]),
     "delete": lambda history, _: history.empty_trash(),
-    "read again": lambda _, root: directory_writes.read_again(root),
+    "read again": lambda _, root: directory_writes.read(root, "second", directory_writes.PAGES[:1]),
     "cache": lambda _, root: cache(root, "second"),
 }
 

@@ -1,8 +1,9 @@
-"""What writes into a run directory, one function a job."""
+"""Pages read into a run directory, without an engine."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -23,19 +24,6 @@ from tests.support.results import make_result
 PAGES = ("a.png", "b.png")
 
 
-def base(root: Path) -> None:
-    """Two pictures, and nothing read."""
-    root.mkdir(exist_ok=True)
-    for number, name in enumerate(PAGES):
-        Image.new("RGB", (64, 48), (number, 0, 0)).save(root / name)
-
-
-def base_read(root: Path) -> None:
-    """Both pages read."""
-    base(root)
-    read(root)
-
-
 def opened(root: Path) -> AbstractContextManager[RunWriter]:
     session = Session(Settings(device="cpu"), Opening(root / "results"))
     recording = Recording(session.settings, out=root / "out", save=False)
@@ -51,18 +39,12 @@ def read_into(directory: RunWriter, root: Path, text: str, name: str) -> None:
     directory.add(PageOutcome(page, (Comparison(request, result),)))
 
 
-def _read(root: Path, text: str, names: tuple[str, ...]) -> None:
+def read(root: Path, text: str = "first", names: Sequence[str] = PAGES) -> None:
+    """Pictures, each read unless it was; another text is that of other settings."""
+    root.mkdir(exist_ok=True)
     with opened(root) as directory:
         done = {source for _, source, key in directory.done() if key == f"key-{text}"}
-        for name in names:
+        for number, name in enumerate(names):
+            Image.new("RGB", (64, 48), (number, 0, 0)).save(root / name)
             if name not in done:
                 read_into(directory, root, text, name)
-
-
-def read(root: Path) -> None:
-    _read(root, "first", PAGES)
-
-
-def read_again(root: Path) -> None:
-    """One of the pages with other settings."""
-    _read(root, "second", PAGES[:1])

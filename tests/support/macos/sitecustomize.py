@@ -3,31 +3,18 @@
 import builtins
 import fcntl
 import io
-import mmap
 import multiprocessing
 import os
 import resource
-import socket
 import sys
 from typing import Any
 
-for module, prefixes in {
-    os: (
-        "memfd_",
-        "MFD_",
-        "sched_",
-        "posix_fadvise",
-        "pidfd_",
-        "eventfd",
-        "splice",
-        "copy_file_range",
-        "O_TMPFILE",
-    ),
-    fcntl: ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_", "F_OFD_"),
-    mmap: ("MAP_POPULATE", "MAP_STACK"),
-    resource: ("prlimit",),
-    socket: ("MSG_CMSG_CLOEXEC",),
-}.items():
+MISSING = {
+    os: ("memfd_", "MFD_", "sched_", "posix_fadvise", "pidfd_", "eventfd", "splice", "copy_file_range"),
+    fcntl: ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_", "F_OFD_"), resource: ("prlimit",),
+}  # fmt: skip
+"""Beginnings of names."""
+for module, prefixes in MISSING.items():
     for name in [name for name in dir(module) if name.startswith(prefixes)]:
         delattr(module, name)
 
@@ -41,9 +28,8 @@ def without_proc(function: Any) -> Any:
     return call
 
 
-for module, names in {
-    builtins: ("open",), io: ("open",), os: ("open", "stat", "lstat", "listdir", "scandir", "readlink"),
-}.items():  # fmt: skip
+FILES = ("open", "stat", "lstat", "listdir", "scandir", "readlink")
+for module, names in {builtins: ("open",), io: ("open",), os: FILES}.items():
     for name in names:
         setattr(module, name, without_proc(getattr(module, name)))
 
@@ -56,15 +42,6 @@ def setrlimit(limit: int, limits: tuple[int, int]) -> None:
     _setrlimit(limit, limits)
 
 
-_socketpair = socket.socketpair
-
-
-def socketpair(family: int = socket.AF_UNIX, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> Any:
-    if kind == socket.SOCK_SEQPACKET:
-        raise OSError(43, "Protocol not supported")
-    return _socketpair(family, kind, protocol)
-
-
-resource.setrlimit, socket.socketpair = setrlimit, socketpair
+resource.setrlimit = setrlimit
 multiprocessing.set_start_method("spawn")
 sys.modules["triton"] = sys.modules["nvtx"] = None  # type: ignore[assignment]
