@@ -103,7 +103,7 @@ class Review:
 
     def _detail(self, name: str) -> Comparison:
         page = self.page(name)
-        comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
+        comparison = pair(self.history, (self.a.run, self.b.run), page.names, self.tolerance)
         a, b = comparison.a, comparison.b
         return replace(comparison, a=a and with_page_size(a, b), b=b and with_page_size(b, a))
 
@@ -261,16 +261,10 @@ def _pages(
 ) -> Iterator[PageReview]:
     """Every page judged; the steps of those whose tokens diverge are read first, some pages at a time."""
 
-    def comparison(names: Names, read: Mapping[str, Readings]) -> Comparison:
-        of_a, of_b = (
-            (read[side.record.id], None if name is None else (name, side.backend))
-            for side, name in zip(sides, names, strict=True)
-        )
-        return compared(of_a, of_b, tolerance)
-
+    runs = [side.run for side in sides]
     diverging: list[tuple[Names, int]] = []
     for names in named:
-        light = comparison(names, read)
+        light = compared(read, runs, names, tolerance)
         tokens = [of.token_ids if of else None for of in (light.a, light.b)]
         step = first_difference(*tokens)
         if step is None:
@@ -285,4 +279,5 @@ def _pages(
                 of_run = wanted.setdefault(side.record.id, {})
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
         whole = {run: readings(history, run, [*of], of) for run, of in wanted.items()}
-        yield from (page_review(names, comparison(names, whole)) for names, _ in some)
+        for names, _ in some:
+            yield page_review(names, compared(whole, runs, names, tolerance))

@@ -36,7 +36,7 @@ from dsocr_core.reading.records import (
     result_from_jsonable,
     top_two_steps,
 )
-from dsocr_core.runs.record import RunRecord, tolerance_of
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import TABLES, encodable_value
 
 if TYPE_CHECKING:
@@ -341,36 +341,27 @@ def readings_in(directory: Path) -> Readings:
 
 
 def pair(
-    history: History,
-    side_a: RunSide,
-    side_b: RunSide,
-    page: str | tuple[str | None, str | None],
-    tolerance: Tolerance | None = None,
+    history: History, sides: Sequence[RunSide], names: Sequence[str | None], tolerance: Tolerance
 ) -> Comparison:
-    """A and B of a page; two names where the sides call it differently, None for a side that lacks it.
+    """A and B of a page, which each side has under a name of its own; None where it lacks it.
 
-    Without a `tolerance` that of A's run counts. Raises HistoryError, DsocrError where no side has the page.
+    Raises HistoryError, DsocrError where no side has the page.
     """
-    names = page if isinstance(page, tuple) else (page, page)
     wanted = [name for name in dict.fromkeys(names) if name is not None]
-    found = {run: readings(history, run, wanted) for run in dict.fromkeys((side_a[0], side_b[0]))}
-    a, b = (
-        (found[run], None if name is None else (name, backend))
-        for (run, backend), name in zip((side_a, side_b), names, strict=True)
-    )
-    return compared(a, b, tolerance or tolerance_of(history.record(side_a[0])))
+    return compared({run: readings(history, run, wanted) for run, _ in sides}, sides, names, tolerance)
 
 
 def compared(
-    a: tuple[Readings, Key | None], b: tuple[Readings, Key | None], tolerance: Tolerance
+    read: Mapping[str, Readings], sides: Sequence[RunSide], names: Sequence[str | None], tolerance: Tolerance
 ) -> Comparison:
-    """The comparison of two readings; a key that is None, or that is not there, is a side without the page.
-
-    Raises DsocrError where no side has it.
-    """
-    found = {side: (of, key) for side, (of, key) in zip(SIDES, (a, b), strict=True) if key in of.requests}
+    """The comparison of a page of runs that were `read`. Raises DsocrError where no side has the page."""
+    found = {
+        side: (read[run], (name, backend))
+        for side, (run, backend), name in zip(SIDES, sides, names, strict=True)
+        if name is not None and (name, backend) in read[run].requests
+    }
     if not found:
-        raise DsocrError(f"no side has the page '{str((a[1] or b[1] or '?')[0])[:100]}'")
+        raise DsocrError(f"no side has the page '{str(names[0] or names[1])[:100]}'")
     of, key = next(iter(found.values()))
     results = {side: of.results.get(key) for side, (of, key) in found.items()}
     errors = {side: of.failures[key] for side, (of, key) in found.items() if key in of.failures}

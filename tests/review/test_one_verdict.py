@@ -116,7 +116,8 @@ def test_review_and_its_json_have_the_same_differences_and_counts(judged: Judged
     assert values["kinds"] == dict(kinds)
     sample = list(judged.pages)[:: max(1, len(judged.pages) // 20)]
     for name in sample:
-        shown = pair(judged.review.history, judged.review.a.run, judged.review.b.run, name)
+        runs = judged.review.a.run, judged.review.b.run
+        shown = pair(judged.review.history, runs, (name, name), judged.review.tolerance)
         assert [item.document() for item in shown.differences] == judged.differences[name]
 
 
