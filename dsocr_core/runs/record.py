@@ -342,10 +342,12 @@ class Recording:
 
     def add(self, source: str, comparison: Comparison, **more: Any) -> None:
         """Record A's and B's results of a page. `more` is as in `PageResults`. Raises StorageError."""
-        from dsocr_core.runs.results import PageResults
+        from dsocr_core.runs.results import PageResults, parity_of
 
         names = dict(zip(SIDES, self.settings.side_names, strict=True))
-        self.add_page(PageResults.of(source, comparison, names, **more))
+        why = {names[side]: error for side, error in comparison.errors.items()}
+        found, parity = [*comparison.results.values()], parity_of(source, comparison)
+        self.add_page(PageResults(source, comparison.request.image, found, why, parity, **more))
 
     def add_page(self, page: PageResults) -> None:
         """Put down what any backends gave on a page. Raises StorageError."""

@@ -30,7 +30,6 @@ from dsocr_core.reading.records import (
     OcrRequest,
     OcrResult,
     PageFile,
-    Side,
     StageTiming,
     TopTwo,
     result_from_jsonable,
@@ -75,15 +74,6 @@ class PageResults:
     """Names for all that decided each result."""
     clean: Mapping[str, bytes] = field(default_factory=dict)
     """The pictures that a run stores of it."""
-
-    @classmethod
-    def of(
-        cls, source: str, comparison: Comparison, names: Mapping[Side, BackendName] = {}, **more: Any
-    ) -> PageResults:
-        """Results in a `comparison`. `names` are those of the sides, which an error does not tell."""
-        results, parity = tuple(comparison.results.values()), parity_of(source, comparison)
-        why = {names[side]: error for side, error in comparison.errors.items()}
-        return cls(source, comparison.request.image, results, why, parity, **more)
 
     @classmethod
     def failed(

@@ -61,7 +61,7 @@ class RunDirectory:
     """A directory that holds a run, or will; by itself it only reads.
 
         with RunDirectory.create(history, record) as run:
-            run.add(PageResults.of("page.png", comparison))
+            run.add(PageResults("page.png", results=[result]))
 
     Everything raises StorageError where the directory cannot be read or written.
     """
