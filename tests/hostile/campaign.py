@@ -5,7 +5,7 @@
 
 Images, PDFs, texts of a model, checkpoints, recorded runs, profiles, archives, addresses and settings are
 made at random and given to what reads them. A case is refused with a DsocrError or taken; anything else is a
-finding: a traceback (or a process that died), more than 20 s, more than 1 GB beyond what its processes had,
+finding: a traceback (or a process that died), more than 20 s, more than 1 GB beyond what its process had,
 or a wrong success. Each generator has the same time, in a process of its own, which is ended when a case
 hangs. `--case` repeats one case in this process. A JSON document is printed; the exit code is 1 where
 something was found.
@@ -20,6 +20,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -29,7 +30,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -81,7 +81,7 @@ def outcome(attempt: Attempt, seed: str, number: int, folder: Path) -> dict[str,
     """How one case ended: `end` is refused, accepted, wrong success or traceback; `grown` in bytes."""
     place = folder / f"case-{number}"
     place.mkdir()
-    before = _peaks(anew=True)
+    before = _peak()
     try:
         wrong = attempt(Random(f"{seed} {number}"), place)
         ended = {"end": "wrong success" if wrong else "accepted", "text": (wrong or "")[:2000]}
@@ -89,23 +89,14 @@ def outcome(attempt: Attempt, seed: str, number: int, folder: Path) -> dict[str,
         ended = {"end": "refused", "text": str(error)[:500]}
     except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for
         ended = {"end": "traceback", "text": traceback.format_exc()[-2000:]}
-    grown = sum(max(0, peak - before.get(process, 0)) for process, peak in _peaks().items())
     shutil.rmtree(place, ignore_errors=True)
-    return {**ended, "grown": grown}
+    return {**ended, "grown": _peak() - before}
 
 
-def _peaks(anew: bool = False) -> dict[str, int]:
-    """The most resident bytes of this process and of those it started; `anew` to count from here on."""
-    found, processes = dict[str, int](), [str(os.getpid())]
-    for process in processes:
-        with contextlib.suppress(OSError, IndexError):  # it may end at any time
-            for thread in Path("/proc", process, "task").iterdir():
-                processes += (thread / "children").read_text(encoding="ascii").split()
-            if anew:
-                Path("/proc", process, "clear_refs").write_text("5", encoding="ascii")
-            status = Path("/proc", process, "status").read_text(encoding="utf-8")
-            found[process] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    return found
+def _peak() -> int:
+    """The most resident bytes of this process and of a child that has ended, so far."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return 1024 * sum(resource.getrusage(kind).ru_maxrss for kind in kinds)
 
 
 # --- who starts and watches them ----------------------------------------------------------------------
@@ -157,10 +148,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="dsocr-hostile-") as folder:
             print(json.dumps(outcome(attempt_of(names[0]), f"{seed} {names[0]}", options.case, Path(folder))))
         return 0
-    lanes = max(1, min(len(names), os.cpu_count() or 1))
-    seconds = options.minutes * 60 * lanes / len(names)
-    with ThreadPoolExecutor(lanes) as pool:
-        found = list(pool.map(lambda name: run_generator(name, seconds, seed), names))
+    found = [run_generator(name, options.minutes * 60 / len(names), seed) for name in names]
     print(json.dumps(found, indent=1))
     return int(any(one["findings"] for one in found))
 

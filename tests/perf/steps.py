@@ -75,27 +75,6 @@ class OneStep:
         ids = torch.randint(0, self.config.vocab_size, (self.context + 1,), generator=generator)
         step.begin(tuple(ids.tolist()), self.tokens, NGRAM_SIZE)
 
-    def kernel_bytes(self) -> dict[str, int]:
-        """Count the bytes that one launch of each kernel must read; the cache as at the start."""
-        c, size = self.config, self.weights.embedding.element_size()
-        width, routed = c.hidden_size, c.experts_per_token * c.moe_intermediate_size
-        rows = {
-            "embed_token": 1,
-            "qkv_rotary": 3 * width,
-            "split_attention": 2 * self.context,
-            "attention_output": width,
-            "dense_gate_up": 2 * c.intermediate_size,
-            "dense_down": c.intermediate_size,
-            "gate_up": 2 * c.shared_width + 2 * routed,
-            "mixture_down": routed + c.shared_width,
-            "split_vector": 1,
-            "bound_rows": c.vocab_size // 2,  # in 8 bits
-            "best_of_bounded": 0,
-            "take_best": 0,
-            "route": c.routed_experts,
-        }
-        return {name: count * width * size for name, count in rows.items()}
-
     def bytes_a_token(self) -> int:
         """Count weights, and the cache in the middle of the run."""
         position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
@@ -156,7 +135,6 @@ def tokens_at(rows: Rows, one: OneStep, launches: StepLaunches, at: list[int], r
 
 def by_kernel(rows: Rows, one: OneStep, launches: StepLaunches) -> None:
     """Time each kernel by itself, without and with dependent launch."""
-    sizes = one.kernel_bytes()
     for dependent in dict.fromkeys((False, launches.qkv_rotary.dependent)):
         step = one.step(launches.with_dependent(dependent))
         one.begin(step)
@@ -169,8 +147,7 @@ def by_kernel(rows: Rows, one: OneStep, launches: StepLaunches) -> None:
             several = runs * -(-LAUNCHES_A_GRAPH // len(runs))
             graph = record(partial(each, several), one.device)
             graph.replay()
-            size = sizes[name] or None
-            rows.row(name, graph.replay, repeat=30, per=len(several), count=len(runs), bytes=size)
+            rows.row(name, graph.replay, repeat=30, per=len(several), count=len(runs))
 
 
 # --- a batch ----------------------------------------------------------------------------------------
