@@ -48,10 +48,10 @@ _ROOT = Path(__file__).parent
 _SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")
 _CACHE_LIMIT = 32 * 1024 * 1024
 _MOST_SHAPES = 50_000
-"""Shapes of one model that are kept."""
+"""Most shapes of one model in the cache."""
 
 COUNTED_STEPS = 3
-"""Decode steps of the published modules that have to be counted before others are added to them."""
+"""Decode steps of the published modules that must be counted before others are extrapolated."""
 
 Row = dict[str, Any]
 Counts = dict[str, int]
@@ -59,11 +59,11 @@ Counts = dict[str, int]
 
 
 class NotExactError(DsocrError):
-    """A decoded token's FLOPs do not grow evenly with the context, so positions cannot be summed."""
+    """The FLOPs of a decoded token do not grow evenly with the context, so they cannot be summed."""
 
 
 def workload_of(config: ModelConfig, shape: Shape) -> Workload:
-    """The work of a shape on a model. Raises DsocrError for a shape that cannot be its."""
+    """Workload of a shape on a model. Raises DsocrError for a shape that the model cannot have."""
     family = spec_of(config)
     preset = preset_named(shape.preset, family)
     image = image_token_count(preset, shape.grid, family.newline)
@@ -74,9 +74,9 @@ def workload_of(config: ModelConfig, shape: Shape) -> Workload:
 
 
 def flop_rows(config: ModelConfig, shapes: Iterable[Shape], dtype: str | None) -> dict[Shape, list[Row]]:
-    """Rows of `stage_flops` of each shape: shape, stage, kind, flops, bytes.
+    """Rows of `stage_flops` for each shape: shape, stage, kind, flops, bytes.
 
-    Shapes that cannot be this model's are left out. Bytes are not known without a number type.
+    Shapes that the model cannot have are left out. Bytes are not known without a number type.
     """
     works: dict[Shape, Workload] = {}
     for shape in dict.fromkeys(shapes):
@@ -89,7 +89,7 @@ def flop_rows(config: ModelConfig, shapes: Iterable[Shape], dtype: str | None) -
 def run_rows(
     config: Mapping[str, Any] | None, dtype: str | None, shapes: Mapping[str, Iterable[Shape]]
 ) -> list[Mapping[str, Any]]:
-    """Rows of `stage_flops` of a run whose backends read these shapes; none where its model is not known.
+    """Rows of `stage_flops` for the shapes of a run; none where its model is not known.
 
     `config` is the model's config.json.
     """
@@ -107,11 +107,11 @@ def run_rows(
 def published_rows(
     config: Mapping[str, Any] | None, shapes: Iterable[Shape], calls: Mapping[str, Sequence[int]]
 ) -> list[Mapping[str, Any]]:
-    """Rows of kind `published` of shapes that the published code read, from calls of its modules.
+    """Rows of kind `published` for shapes that the published code read, from counted calls of its modules.
 
     `calls` are FLOPs by vision stage and, under `forward`, by pass of the whole model over the same page.
-    Passes beyond those counted are added where the FLOPs grow evenly; else, and beyond a window, decode is
-    left out.
+    Further passes are extrapolated where FLOPs grow evenly. Elsewhere, and beyond a window, decode is left
+    out.
     """
     if config is None:
         return []
@@ -131,7 +131,7 @@ def published_rows(
 
 
 def _grown(steps: Sequence[int], count: int, window: int | None) -> int | None:
-    """FLOPs of the first `count` steps, those that were not counted by the growth of those that were."""
+    """FLOPs of the first `count` steps. Steps that were not counted grow like the counted ones."""
     if count <= len(steps):
         return sum(steps[:count])
     growths = {after - before for before, after in pairwise(steps)}
@@ -141,10 +141,10 @@ def _grown(steps: Sequence[int], count: int, window: int | None) -> int | None:
 
 
 def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = None) -> int:
-    """Add the counts of a recorded run's shapes. Returns how many. Raises DsocrError where there are none.
+    """Add counts of a recorded run's shapes. Returns how many rows. Raises DsocrError where it has none.
 
-    `config` is the model's config.json, of a run that did not record its own. A run's files are sealed by
-    checksums, so the counts are an annotation, of which the last one counts.
+    `config` is the model's config.json, for a run that did not record it. A run's files are sealed by
+    checksums, so the counts are an annotation; the last one counts.
     """
     record = history.record(run_id)
     shapes = own_shapes(history.rows(run_id, "readings", columns=COLUMNS).to_pylist())
@@ -184,14 +184,14 @@ def _rows(
 
 
 def measured(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, Counts]:
-    """FLOPs of each shape by stage, as torch counts them; those that the cache lacks are counted now."""
+    """FLOPs of each shape by stage from torch's counter. Counts that the cache lacks are made now."""
     file = cache_directory() / "flops" / f"{_digest(config)}.json"
     known = _read(file)
     new = {shape: work for shape, work in works.items() if str(shape) not in known}
     if new:
         known |= {str(shape): counts for shape, counts in _count(config, new).items()}
         kept = dict([*known.items()][-_MOST_SHAPES:])
-        with contextlib.suppress(OSError):  # what is not kept is counted again
+        with contextlib.suppress(OSError):  # a count that cannot be stored is made again
             write_whole(file, json.dumps(kept).encode())
     return {shape: known[str(shape)] for shape in works}
 
@@ -210,7 +210,7 @@ def _count(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, 
 
 
 def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, int]:
-    """FLOPs of all decoded tokens of each shape, two of them counted. Raises NotExactError."""
+    """FLOPs of all decoded tokens of each shape, from two counted tokens. Raises NotExactError."""
     window = config.decoder.window
     spans = {}
     for shape, work in works.items():
@@ -244,7 +244,7 @@ def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload])
 
 
 def _digest(config: ModelConfig) -> str:
-    """Digest what a count depends on."""
+    """Hash of all that a count depends on."""
     digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True, default=str).encode())
     digest.update(importlib.metadata.version("torch").encode())
     models = sorted((_ROOT.parent / "dsocr_core" / "models").rglob("*.py"))

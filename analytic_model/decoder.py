@@ -14,7 +14,7 @@ from dsocr_core.models.stages import Stage
 
 
 def prefill(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
-    """The prompt's embeddings -> its KV cache and the first token's logits. No vision in it."""
+    """Cost of the prompt: embeddings -> KV cache and the first token's logits, without vision."""
     decoder, batch, tokens = config.decoder, workload.batch, workload.sequence_length
     tally = Tally(Stage.PREFILL)
     _layers(tally, decoder, policy, batch, tokens, first_context=tokens, steps=1)
@@ -28,7 +28,7 @@ def prefill(config: ModelConfig, workload: Workload, policy: Policy) -> StageCos
 def decode(
     config: ModelConfig, context: int, steps: int, policy: Policy, batch: int = 1, prompt: int | None = None
 ) -> StageCost:
-    """`steps` tokens, one by one, the first with `context` positions in the cache before it."""
+    """Cost of `steps` tokens one by one; the first has `context` positions in the cache before it."""
     decoder, size = config.decoder, policy.element_bytes
     tally = Tally(Stage.DECODE)
     if steps:
@@ -51,9 +51,9 @@ def _layers(
     steps: int,
     most: int | None = None,
 ) -> None:
-    """All layers over `tokens` new positions of each page, `steps` times in a growing context.
+    """Add all layers over `tokens` new positions of each page, `steps` times in a growing context.
 
-    `first_context` counts the positions that the first step attends to, its own included.
+    `first_context` is the number of positions that the first step attends to, its own included.
     """
     size, width, layers = policy.element_bytes, config.hidden_size, config.layers
     rows = batch * tokens
@@ -89,7 +89,7 @@ def _attention_core(
     module = "layers.self_attn.core"
 
     def pairs(context: int) -> int:
-        """(query, key) pairs of all pages that count."""
+        """(query, key) pairs of all pages that are computed."""
         if policy.causal == "full":
             return rows * context
         return batch * (tokens * (context - tokens) + tokens * (tokens + 1) // 2)
@@ -142,10 +142,9 @@ def _swiglu(
 
 
 def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, layers: int, steps: int) -> None:
-    """Gate, routed experts, shared experts. Which experts run depends on the page; how many rows does not.
+    """Add gate, routed experts and shared experts. How many rows run does not depend on the page.
 
-    The experts' weights read are those expected where each row chooses by itself and evenly: all that a row
-    chooses of one row, nearly all experts of many.
+    Weights read are those of the expected number of experts if each row chooses evenly and independently.
     """
     size, width, inner = policy.element_bytes, config.hidden_size, config.moe_intermediate_size
     experts, chosen = config.routed_experts, config.experts_per_token
@@ -157,7 +156,7 @@ def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, lay
     scores = ops.elementwise("softmax", rows * experts, ops.FLOAT32_BYTES)
     tally.add(f"{moe}.gate.softmax", "softmax", scores, layers, steps)
     tally.add(f"{moe}.gate.topk", "topk", ops.topk(rows, experts, chosen), layers, steps)
-    if rows > 1:  # a single row goes to its experts as it is
+    if rows > 1:  # a single row is not copied for its experts
         tally.add(f"{moe}.rows", "index", ops.elementwise("copy", routed * width, size), layers, steps)
     up = ops.linear(routed, width, inner, size, False, read, experts)
     tally.add(f"{moe}.experts.gate_proj", "mm", up, layers, steps)

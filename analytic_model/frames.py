@@ -13,17 +13,17 @@ from analytic_model.predict import Prediction
 from analytic_model.stage_cost import StageCost
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
-"""Rows that sum up others: prefill as a clock sees it, and all stages once."""
+"""Names of rows with sums: prefill including vision, and all stages."""
 
 
 def stage_costs(prediction: Prediction, hardware: Hardware) -> pd.DataFrame:
-    """Make a row of each stage, prefill being the language model alone."""
+    """A row for each stage. Prefill is the language model alone."""
     dtype = prediction.policy.dtype
     return pd.DataFrame([cost_row(name, cost, hardware, dtype) for name, cost in prediction.stages.items()])
 
 
 def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> dict[str, Any]:
-    """Make a row of what a stage costs."""
+    """A row with the cost of a stage."""
     cost, bound = stage.cost, roofline.bound(stage, hardware, dtype)
     return {
         "stage": str(name),
@@ -45,7 +45,7 @@ def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> d
 
 
 def summed_costs(costs: pd.DataFrame, parameters: int) -> pd.DataFrame:
-    """`stage_costs` with the rows WITH_VISION and EVERYTHING. `parameters` are the whole model's."""
+    """`stage_costs` with rows WITH_VISION and EVERYTHING. `parameters` are those of the whole model."""
     inner = len(costs) - 1  # all but decode
 
     def row(part: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -60,7 +60,7 @@ def summed_costs(costs: pd.DataFrame, parameters: int) -> pd.DataFrame:
 
 
 def operators(stage: StageCost) -> pd.DataFrame:
-    """Every operator of a stage over all layers, views and runs, the largest first."""
+    """Operators of a stage, summed over layers, views and runs, the largest first."""
     names = ["module", "operator"]
     sums = ["calls", "flops", "other_flops", "bytes_read", "bytes_written", "parameters"]
     rows = [

@@ -14,22 +14,22 @@ from dsocr_core.base.errors import DsocrError
 
 
 class HardwareError(DsocrError, ValueError):
-    """A device that is not in the list, or a figure that is no positive number."""
+    """A device that is not in the list, or a figure that is not a positive number."""
 
 
 @dataclass(frozen=True)
 class Hardware:
     name: str
     bfloat16_tflops: float | None
-    """None: its tensor cores have none, or it is not known."""
+    """None where its tensor cores have no bfloat16, or the figure is not known."""
     float32_tflops: float | None
-    """None: not measured."""
+    """None where it was not measured."""
     bandwidth_gb_s: float
     source: str
-    """Source of the figures: an address, or a measurement."""
+    """Source of the figures: a URL, or a measurement."""
     pattern: str | None = None
-    """Pattern of the names that the driver gives it. A laptop's, a cut and an overclocked variant are other
-    cards."""
+    """Pattern of the names that the driver gives this card. Laptop, cut-down and overclocked variants are
+    other cards."""
     capability: str | None = None
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Hardware:
                 raise HardwareError(f"{field} is {value!r}; expected a positive number")
 
     def peak_flops(self, dtype: Dtype) -> float:
-        """FLOP/s. Raises HardwareError where there is no figure."""
+        """Peak in FLOP/s. Raises HardwareError where it is not known."""
         tflops = self.bfloat16_tflops if dtype == "bfloat16" else self.float32_tflops
         if tflops is None:
             raise HardwareError(f"{dtype} peak of {self.name} is not known; choose a device that has it")
@@ -47,7 +47,7 @@ class Hardware:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s."""
+        """Memory bandwidth in bytes/s."""
         return self.bandwidth_gb_s * 1e9
 
 
@@ -88,7 +88,7 @@ HARDWARE: dict[str, Hardware] = {
     "h100-pcie": Hardware(
         "H100 PCIe", 756.5, 51.0, 2000, "NVIDIA H100 data sheet of 2022", r"\bH100 PCIe\b", "9.0",
     ),
-    # Of the H20 no data sheet of NVIDIA is public: figures as the press gave them, all alike.
+    # NVIDIA has no public data sheet of the H20: figures of press reports, which agree.
     "h20": Hardware("H20", 148.0, 44.0, 4000, "press reports of 2024; no data sheet", r"\bH20$", "9.0"),
     "a100": Hardware("A100 80GB SXM", 312.0, 19.5, 2039, _A100, r"\bA100.SXM.?.80GB|\bA100 80GB SXM", "8.0"),
     "a100-pcie": Hardware(
@@ -124,14 +124,14 @@ HARDWARE: dict[str, Hardware] = {
 
 
 def hardware_named(name: str) -> Hardware:
-    """The device of that key. Raises HardwareError that lists the keys."""
+    """Device of that key. Raises HardwareError with the known keys."""
     if name.lower() not in HARDWARE:
         raise HardwareError(f"unknown hardware '{name}': choose one of {', '.join(HARDWARE)}")
     return HARDWARE[name.lower()]
 
 
 def card_named(name: str | None, capability: str | None = None) -> Hardware | None:
-    """The card of a driver's name; None where it is not known, or its capability is another one."""
+    """Card for a driver's name; None where it is not known, or the compute capability differs."""
     if name is None or " MIG " in name:
         return None
     cards = (card for card in HARDWARE.values() if card.pattern)
@@ -140,9 +140,9 @@ def card_named(name: str | None, capability: str | None = None) -> Hardware | No
 
 
 def with_figures(device: Hardware | None, peak: float | None, bandwidth: float | None) -> Hardware | None:
-    """A device with a user's own figures, TFLOP/s of either dtype and GB/s; None where nothing is known.
+    """Device with a user's own figures, TFLOP/s of either dtype and GB/s; None where none is known.
 
-    Raises HardwareError for one of the two figures where the other is not known, or is no positive number.
+    Raises HardwareError where one of the two is missing, or is not a positive number.
     """
     if peak is None and bandwidth is None:
         return device
@@ -157,7 +157,7 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
 def _with(
     device: Hardware, bfloat16: float | None, float32: float | None, bandwidth: float | None
 ) -> Hardware:
-    """A device with figures in the place of its own, as far as they are known."""
+    """Copy of a device with the given figures in place of its own."""
     return replace(
         device,
         bfloat16_tflops=device.bfloat16_tflops if bfloat16 is None else bfloat16,

@@ -1,9 +1,9 @@
-"""FLOPs that torch's counter counts in our core, stage by stage.
+"""FLOPs of our modules by torch's counter, stage by stage.
 
-By default on the meta device: shapes without values, so a page of the published sizes takes a fraction of a
-second. There one expert runs once on all T * k rows, and one layer of each kind stands for all of its kind,
-unless `whole`; neither changes the number of multiply-adds. On any other device the model has seeded random
-weights and runs in full.
+By default they run on the meta device: shapes without values, so a page of the published sizes takes a
+fraction of a second. There one expert runs once on all T * k rows, and one layer of each kind stands for all
+of its kind, unless `whole`. Neither changes the number of multiply-adds. On any other device the model has
+seeded random weights and runs in full.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ META = torch.device("meta")
 
 
 class Meter:
-    """Measures workloads of one model; shapes that were measured before are not run again.
+    """Counter of workloads of one model. A shape is run once.
 
-    `fused` leaves the form of torch's attention to torch; `whole` runs every layer of the decoder also on
-    the meta device. Not safe for concurrent use.
+    `fused` keeps torch's fused attention. `whole` runs every layer of the decoder also on the meta device.
+    Not safe for concurrent use.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Meter:
         self.config, self.device, self.fused = config, device, fused
         self._dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         self._others: dict[str, int] = {}
-        """Layers that stand for others, by module path, and for how many."""
+        """By module path, the number of layers for which a layer stands."""
         if device.type == "meta":
             self._model = _meta_model(config, self._dtype)
             if not whole:
@@ -52,11 +52,11 @@ class Meter:
         self._tokens: dict[tuple[int, int, int, str, int], Flops] = {}
 
     def measure(self, workload: Workload, attention: str = "sdpa") -> dict[Stage, Flops]:
-        """FLOPs of every stage of the workload, by operator; prefill is the language model alone.
+        """FLOPs of every stage by operator. Prefill is the language model alone.
 
         Raises DsocrError for an attention that the device does not have.
         """
-        attention_core(attention, self.device, self._dtype)  # one that is not here is refused at once
+        attention_core(attention, self.device, self._dtype)  # refuses an attention that is not installed
         total: dict[Stage, Flops] = {stage: Counter() for stage in self._model.family.computed}
         features: list[Tensor] = []
         for views, side in workload.view_groups:
@@ -76,9 +76,9 @@ class Meter:
     def forward(
         self, context: int, new: int, batch: int = 1, attention: str = "sdpa", prompt: int = 0
     ) -> Flops:
-        """The language model on `new` positions after `context` others: prefill, or one decoded token.
+        """FLOPs of the language model on `new` positions after `context` others: prefill or a decoded token.
 
-        `prompt` of the others are the prompt's, which a decoder with a window asks.
+        `prompt` of the others are the prompt's, which matters with a window.
         """
         key = (context, new, batch, attention, prompt if self.config.decoder.window else 0)
         if key not in self._tokens:
@@ -94,7 +94,7 @@ class Meter:
         return self._tokens[key]
 
     def _view_stages(self, side: int, count: int) -> tuple[dict[Stage, Flops], Tensor]:
-        """The towers and the projector on `count` views of `side` pixels, and the vision tokens."""
+        """Run towers and projector on `count` views of `side` pixels. Returns FLOPs and vision tokens."""
         key = (side, count)
         if key not in self._views:
             pixels = torch.zeros(count, 3, side, side, dtype=self._dtype, device=self.device)
@@ -107,7 +107,7 @@ class Meter:
         return self._views[key]
 
     def _fusion(self, workload: Workload, features: list[Tensor]) -> Flops:
-        """Vision tokens placed in the prompt's embeddings, page after page."""
+        """FLOPs of putting vision tokens into the prompt's embeddings."""
         flops: Flops = Counter()
         if workload.num_views != workload.tile_count + 1:
             return flops  # several views of no grid: the core has no fusion for them
@@ -122,8 +122,8 @@ class Meter:
         return flops
 
     def _count(self, call: Callable[..., Tensor], *arguments: Any) -> tuple[Tensor, Flops]:
-        """The call's result and what torch counts in it."""
-        plain = not self.fused and self.device != META  # on meta torch has no other form
+        """Run a call. Returns its result and torch's count."""
+        plain = not self.fused and self.device != META  # the only form on meta
         result, modules = count_flops(call, *arguments, fused=not plain)
         flops = modules[EVERYTHING]
         for path, times in self._others.items():
@@ -133,7 +133,7 @@ class Meter:
 
 
 def count_parameters(config: ModelConfig) -> dict[str, int]:
-    """Parameters of the core's modules, counted on the meta device; keys as `predict.parameters`."""
+    """Parameters of our modules, counted on the meta device; keys as in `predict.parameters`."""
     with META:
         model = OcrModel(config)
     parts: dict[str, Iterable[Tensor]] = {
@@ -150,7 +150,7 @@ def count_parameters(config: ModelConfig) -> dict[str, int]:
 
 
 class _EveryRowOnce(MixtureOfExperts):
-    """The mixture without routing: one expert takes all T * k rows, so that no value is read."""
+    """Mixture without routing: one expert takes all T * k rows, so no value is read."""
 
     def combine(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         rows = tokens.repeat_interleave(self.experts_per_token, dim=0)  # (T*k, C)
@@ -168,7 +168,7 @@ def _meta_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
 
 
 def _leave_one_of_each_kind(model: OcrModel) -> dict[str, int]:
-    """Take out layers that are equal to an earlier one; for how many others each that is left stands."""
+    """Remove layers equal to an earlier one. Returns for how many each remaining layer stands."""
     others: dict[str, int] = {}
     for part in model.children():
         for name, layers in part.named_modules():
@@ -183,6 +183,6 @@ def _leave_one_of_each_kind(model: OcrModel) -> dict[str, int]:
 
 
 def _kind(layer: nn.Module) -> object:
-    """Facts that decide how much work a layer is: its modules, their shapes, SAM's window."""
+    """Facts that decide a layer's work: its modules, their shapes, SAM's window."""
     shapes = tuple(parameter.shape for parameter in layer.parameters())
     return repr(layer), shapes, getattr(layer, "window", None)

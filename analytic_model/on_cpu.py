@@ -1,4 +1,4 @@
-"""The preset that `auto` means on a CPU: the small one for a model whose pages take minutes there."""
+"""The preset of `auto` on a CPU: a small one for models whose default page would take minutes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dsocr_core.models.family import load_config, spec_of
 from dsocr_core.settings import Settings
 
 MOST_PARAMETERS = 10**9
-"""Parameters up to which a page of the usual preset is waited for."""
+"""Most parameters of a model that is read with its default preset on a CPU."""
 _DRIVER = Path("/proc/driver/nvidia/version")
 _OURS = ("eager", "fast", "vendor")
-"""Kinds of backends that read in this machine's memory."""
+"""Kinds of backends that read on this machine."""
 
 
 def small_preset(config: ModelConfig) -> str:
-    """The model's preset named small, else that of its smallest single view."""
+    """Preset named small of the model, or that of its smallest single view."""
     presets = spec_of(config).presets
     views = [name for name, preset in presets.items() if not preset.crop_mode]
     return "small" if "small" in presets else min(views, key=lambda name: presets[name].view_size)
 
 
 def with_cpu_preset(settings: Settings) -> tuple[Settings, str]:
-    """Put the preset that `auto` means on this machine into the settings; return the reason, too.
+    """Put the preset of `auto` on this machine into the settings. Returns the reason, too.
 
-    The usual preset changes nothing and has no reason. Nor does a config.json that cannot be read.
+    The reason is empty where nothing changes, also for a config.json that cannot be read.
     """
     # `auto` without asking torch, which takes seconds to import.
     no_gpu = settings.device == "auto" and not (_DRIVER.exists() or shutil.which("nvidia-smi"))

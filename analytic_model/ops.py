@@ -1,9 +1,9 @@
-"""The cost of each operator as a pure function of its shapes.
+"""Cost of each operator as a pure function of its shapes.
 
 A FLOP is half a multiply-add, as torch's counter has it: a product of (m, k) and (k, n) costs 2 m k n.
 Elsewhere an addition, multiplication, division, square root, exponential or error function is one FLOP;
-comparisons, casts, indexing and moves are none. Bytes: every input is read once and every output written
-once, as a kernel of its own for each operator would. `size` is always bytes per element.
+comparisons, casts, indexing and moves are none. Bytes: every input is read once and every output is written
+once, as if each operator were a kernel of its own. `size` is always bytes per element.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Cost(NamedTuple):
     """
 
     flops: int = 0
-    """In matrix units: products and convolutions, what torch's counter sees."""
+    """FLOPs of products and convolutions, which torch's counter counts."""
     other_flops: int = 0
-    """All the rest: norms, softmax, activations, additions."""
+    """All other FLOPs: norms, softmax, activations, additions."""
     bytes_read: int = 0
     bytes_written: int = 0
     weight_bytes: int = 0
-    """Part of `bytes_read`: learned parameters."""
+    """The part of `bytes_read` that is learned parameters."""
     kv_bytes: int = 0
-    """Part of `bytes_read` and `bytes_written`: the KV cache."""
+    """The part of `bytes_read` and `bytes_written` that is the KV cache."""
     parameters: int = 0
     """Learned parameters that the operator holds, whether it reads them all or not."""
 
@@ -42,16 +42,16 @@ class Cost(NamedTuple):
 
     @property
     def activation_bytes(self) -> int:
-        """Read and written, neither weights nor KV cache."""
+        """Bytes read and written that are neither weights nor KV cache."""
         return self.bytes_read + self.bytes_written - self.weight_bytes - self.kv_bytes
 
     def __add__(self, other: Cost) -> Cost:  # type: ignore[override]
         return Cost(*map(add_numbers, self, other))
 
     def times(self, copies: int, runs: int = 1, holds: bool = True) -> Cost:
-        """Cost of `copies`, each run `runs` times. Runs read the weights again but hold no new ones.
+        """Cost of `copies`, each run `runs` times. Later runs read the weights again.
 
-        Without `holds`, none are held at all: they are another operator's, run once more.
+        Without `holds` the parameters are not counted: they belong to another operator.
         """
         *moved, parameters = self
         held = parameters * copies if holds else 0
@@ -64,9 +64,9 @@ def without_flops(cost: Cost) -> Cost:
 
 
 def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int) -> Cost:
-    """The sum of `cost_at(first)` .. `cost_at(first + steps - 1)` for a cost that is affine in the context.
+    """Sum of `cost_at(first)` .. `cost_at(first + steps - 1)` for a cost that is affine in the context.
 
-    An arithmetic series: no loop over the steps, and exact in integers.
+    Summed as an arithmetic series: exact, in integers, without a loop over steps.
     """
     if steps == 1:
         return cost_at(first)
@@ -105,7 +105,7 @@ def conv2d(
 ) -> Cost:
     """(images, channels_in, side_in, side_in) -> (images, channels_out, side_out, side_out)
 
-    Every output point meets the whole kernel, also where that lies on the padding.
+    The whole kernel counts at every output point, also where it lies on the padding.
     """
     points = images * side_out * side_out
     weights = channels_in * channels_out * kernel * kernel + (channels_out if bias else 0)
@@ -176,13 +176,13 @@ def relative_scores(heads: int, head_dim: int, queries: int, pairs: int, offsets
 
 
 def kv_write(tokens: int, width: int, size: int) -> Cost:
-    """Keys and values of new tokens go into the cache."""
+    """Write keys and values of new tokens into the cache."""
     moved = 2 * tokens * width * size
     return Cost(bytes_read=moved, bytes_written=moved, kv_bytes=moved)
 
 
 def rotary(tokens: int, positions: int, heads: int, head_dim: int, size: int) -> Cost:
-    """Turn (tokens, heads, D) by the cosines and sines of `positions`: x cos + (half of it negated) sin."""
+    """Rotate (tokens, heads, D) by cosines and sines of `positions`: x cos + (half of it negated) sin."""
     elements = tokens * heads * head_dim
     return Cost(
         other_flops=3 * elements + elements // 2,
@@ -227,7 +227,7 @@ ELEMENTWISE: dict[str, tuple[int, int]] = {
     "quick_gelu": (6, 1),  # x * sigmoid(1.702 x): negate, exponential, add one, divide
     "silu_mul": (6, 2),  # silu(gate) * up
 }
-"""FLOPs an element, and tensors that are read."""
+"""By name: FLOPs per element, and number of tensors read."""
 
 
 def elementwise(operator: str, elements: int, size: int) -> Cost:
@@ -244,7 +244,7 @@ def add(elements: int, size: int, repeated: int | None = None) -> Cost:
 
 
 def outer_sum(elements: int, terms: int, size: int) -> Cost:
-    """Every sum of a row's and a column's term: `terms` of both read, `elements` sums written."""
+    """Sum of a row's and a column's term for every pair: `terms` of both are read, `elements` written."""
     return Cost(other_flops=elements, bytes_read=terms * size, bytes_written=elements * size)
 
 
@@ -295,14 +295,14 @@ def relative_table(held: int, side: int, head_dim: int, size: int) -> Cost:
 
 
 def topk(rows: int, width: int, k: int) -> Cost:
-    """Comparisons only: float32 values and their ids out."""
+    """Best k of a row: comparisons only; float32 values and ids are written."""
     return Cost(
         bytes_read=rows * width * FLOAT32_BYTES, bytes_written=rows * k * (FLOAT32_BYTES + INDEX_BYTES)
     )
 
 
 def interpolate_linear(length_in: int, length_out: int, channels: int) -> Cost:
-    """Along one axis, in float32: two products and a sum a point."""
+    """Interpolate along one axis, in float32: two products and a sum per point."""
     return Cost(
         other_flops=3 * length_out * channels,
         bytes_read=length_in * channels * FLOAT32_BYTES,
@@ -311,7 +311,7 @@ def interpolate_linear(length_in: int, length_out: int, channels: int) -> Cost:
 
 
 def interpolate_bicubic(side_in: int, side_out: int, channels: int) -> Cost:
-    """Antialiased, one axis after the other, in float32: 4 taps a point, more when it shrinks."""
+    """Interpolate with antialiasing, one axis after the other, in float32: 4 taps a point, more to shrink."""
     taps = ceil(4 * max(1.0, side_in / side_out))
     points = side_in * side_out + side_out * side_out
     return Cost(

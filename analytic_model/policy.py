@@ -1,4 +1,4 @@
-"""Conventions of a prediction: those under which two honest counters may differ."""
+"""Conventions of a prediction. With different ones two correct counters differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPE_BYTES: dict[str, int] = {"bfloat16": 2, "float32": 4}
 
 
 class PolicyError(DsocrError, ValueError):
-    """A policy field with a value that is none of its choices; names both."""
+    """A policy field with an unknown value; names the field and its choices."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Policy:
     causal: Causal = "full"
     """The decoder's prefill attention over the whole square, as torch counts it, or only the causal half."""
     lm_head: LmHead = "last"
-    """Prefill positions that get logits; the published code computes them all."""
+    """Prefill positions whose logits are computed; the published code computes all."""
     attention: Attention = "sdpa"
-    """Attention of the decoder. Both towers always call torch's fused one."""
+    """Attention of the decoder. The towers always use torch's fused one."""
     dtype: Dtype = "bfloat16"
     vision_window_padding: bool = True
-    """Count the zeros that fill SAM's last windows, which the code computes on."""
+    """True counts the zeros that fill SAM's last windows, on which the code computes."""
     counter: Counter = "meta"
     """The device that torch's counter runs on. Fused attention becomes bmm on meta, is one
     operator on CUDA, and on the CPU one that the counter does not know. FLOPs are equal but for that."""

@@ -1,6 +1,6 @@
-"""Cost of a workload: every stage's FLOPs, bytes and parameters, in closed form.
+"""Cost of a workload: FLOPs, bytes and parameters of every stage, in closed form.
 
-Cheap enough for a slider: nothing loops over tokens, positions or steps, nothing is cached.
+Fast enough for a slider: no loop over tokens, positions or steps, and no cache.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _NOT_COUNTED = (
 
 @dataclass(frozen=True)
 class Prediction:
-    """Costs of each stage. Prefill is the language model alone: vision stands beside it, not in it."""
+    """Costs of the stages. Prefill is the language model alone, without vision."""
 
     stages: dict[Stage, StageCost]
     not_counted: tuple[str, ...]
     workload: Workload
     policy: Policy
     parameters: dict[str, int]
-    """Parameters of each module and in total, as `parameters` gives them."""
+    """Parameters of each module and in total, from `parameters`."""
 
     @property
     def total(self) -> Cost:
-        """Everything once. Its parameters are the sum over stages; `parameters` has the model's own."""
+        """Sum of all stages. Its parameters are summed over stages; `parameters` has the model's."""
         return total(stage.cost for stage in self.stages.values())
 
     def with_nested(self, stage: Stage) -> StageCost:
-        """A stage as a clock sees it: prefill with the vision stages that run inside it."""
+        """Cost of a stage with those inside it: prefill with vision."""
         if stage != Stage.PREFILL:
             return self.stages[stage]
         parts = [cost for name, cost in self.stages.items() if name != Stage.DECODE]
@@ -54,7 +54,7 @@ class Prediction:
 
 
 def predict(config: ModelConfig, workload: Workload, policy: Policy | None = None) -> Prediction:
-    """The cost of every stage of that workload on a model of those sizes."""
+    """Cost of every stage of a workload, on a model of these sizes."""
     policy = policy or Policy()
     context, steps = workload.sequence_length, workload.decode_steps
     costs = (
@@ -67,7 +67,7 @@ def predict(config: ModelConfig, workload: Workload, policy: Policy | None = Non
 
 
 def decode_step(config: ModelConfig, context: int, policy: Policy | None = None, batch: int = 1) -> StageCost:
-    """One decoded token of each page with `context` positions in the cache before it."""
+    """Cost of one decoded token of each page, with `context` positions in the cache before it."""
     for name, value in (("context", context), ("batch", batch)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise WorkloadError(f"{name} is {value!r}; expected an integer >= 1")
@@ -75,7 +75,7 @@ def decode_step(config: ModelConfig, context: int, policy: Policy | None = None,
 
 
 def kv_cache_bytes(config: DecoderConfig, positions: int, dtype: Dtype = "bfloat16", batch: int = 1) -> int:
-    """Memory that the keys and values of that many positions take."""
+    """Bytes of the keys and values of that many positions."""
     return 2 * config.layers * batch * positions * config.heads * config.head_dim * DTYPE_BYTES[dtype]
 
 
@@ -95,10 +95,10 @@ def _not_counted(policy: Policy) -> tuple[str, ...]:
 
 
 def parameters(config: ModelConfig) -> dict[str, int]:
-    """Learned parameters of each module, and `total`: those that its operators hold."""
+    """Learned parameters of each module, and `total`."""
     spec = spec_of(config)
     preset = spec.presets[spec.preset]
-    # A page of both view sizes has every operator once.
+    # A page with both view sizes has every operator.
     views = tuple(dict.fromkeys((preset.tile_size, preset.view_size)))
     workload = Workload(views, newline=spec.newline)
     stages = (*vision.costs(config, workload, Policy()), decoder.prefill(config, workload, Policy()))

@@ -1,6 +1,6 @@
-"""Requirements: the rates that a time to first token, or per output token, asks for, stage by stage.
+"""Rates that a time to first token, or per output token, requires, stage by stage.
 
-Rates of stages add up to the target's, because stages share its time. Bytes are the compulsory ones.
+The stages' rates add up to the target's, as they share its time. Bytes are the compulsory ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Target = Literal["ttft", "tpot"]
 
 
 class TargetError(DsocrError, ValueError):
-    """A target that is no positive number."""
+    """A target that is not a positive number."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Requirements:
     seconds: float
     """Time of one first token, or of one output token of every page."""
     needs: pd.DataFrame
-    """A row a stage and EVERYTHING last: stage, flops, bytes, flops_per_s, bytes_per_s."""
+    """A row a stage, EVERYTHING last: stage, flops, bytes, flops_per_s, bytes_per_s."""
     devices: pd.DataFrame
     """A row a device whose peak in this dtype is known, fastest first: hardware, least_s (no code takes
     less), share (that of the target's time), peak_share, bandwidth_share, reaches."""
@@ -44,9 +44,9 @@ class Requirements:
 def requirements(
     config: ModelConfig, workload: Workload, target: Target, value: float, policy: Policy | None = None
 ) -> Requirements:
-    """Work out what a time of `value` milliseconds asks for. Raises TargetError.
+    """Work out what a time of `value` milliseconds requires. Raises TargetError.
 
-    With a batch, a time is that of all its pages, side by side.
+    With a batch it is the time of all its pages together.
     """
     if not 0 < value < float("inf"):
         raise TargetError(f"{target} is {value!r}; expected a positive number")
@@ -64,9 +64,9 @@ def requirements(
     total = needs.iloc[-1]
     rows = []
     for device in HARDWARE.values():
-        with suppress(HardwareError):  # of a peak that is not known
+        with suppress(HardwareError):  # devices without a known peak
             peak = device.peak_flops(policy.dtype)
-            # Stages wait for each other.
+            # Stages run one after another.
             least_s = sum(bound(cost, device, policy.dtype).time_ms for cost in stages.values()) / 1e3
             shares = least_s / seconds, total["flops_per_s"] / peak, total["bytes_per_s"] / device.bandwidth
             rows.append((device.name, least_s, *shares, least_s <= seconds))
@@ -76,7 +76,7 @@ def requirements(
 
 
 def sentence(workload: Workload, needed: Requirements) -> str:
-    """Write the answer in a line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
+    """Answer in one line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
     columns, rows = workload.grid
     size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
     size += f", {workload.batch} pages at once" if workload.batch > 1 else ""

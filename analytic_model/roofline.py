@@ -1,10 +1,10 @@
-"""From a cost to time: the bound of a stage on a device.
+"""Lower bound of a stage's time on a device, from its cost.
 
-A stage takes at least as long as its matrix FLOPs at the device's peak, and at least as long as its
-compulsory bytes at the device's bandwidth: weights, KV cache, and the stage's own inputs and outputs.
-However the operators are fused, these have to move.
+A stage takes at least the time of its matrix FLOPs at the device's peak, and of its compulsory bytes at the
+device's bandwidth: weights, KV cache, and the stage's own inputs and outputs. These must be moved however the
+operators are fused.
 
-FLOPs are the prediction's own: for a bound that no code can beat, predict under `least_work(policy)`.
+FLOPs are the prediction's. For a bound that no code can beat, predict under `least_work(policy)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Limit = Literal["compute", "memory", "nothing"]
 
 @dataclass(frozen=True)
 class Bound:
-    """The least time of some work on a device, and what sets it."""
+    """Lower bound of the time of some work on a device, and what limits it."""
 
     flops: int
     bytes: int
@@ -40,18 +40,18 @@ class Bound:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte; 0 for no work."""
+        """FLOPs per byte; 0 without work."""
         return self.flops / self.bytes if self.bytes else 0.0
 
 
 def bound(stage: StageCost, hardware: Hardware, dtype: Dtype) -> Bound:
-    """The bound of one stage, all its calls together."""
+    """Bound of one stage over all its calls."""
     flops, moved = stage.cost.flops, stage.compulsory_bytes
     return Bound(flops, moved, 1e3 * flops / hardware.peak_flops(dtype), 1e3 * moved / hardware.bandwidth)
 
 
 def least_work(policy: Policy) -> Policy:
-    """Policy that counts only what the result needs: its bounds hold for any code."""
+    """Policy that counts only what the result requires, so that its bounds hold for any code."""
     return replace(
         policy, ignore_torch_unsupported_flops=False, causal="halved", lm_head="last", attention="sdpa",
         vision_window_padding=False,

@@ -15,7 +15,7 @@ FUSED_ATTENTION: dict[Counter, str] = {
     "cuda": "scaled_dot_product_attention",
     "cpu": "_scaled_dot_product_flash_attention_for_cpu",
 }
-"""Names of torch's fused attention by where its counter runs; on CUDA whichever kernel is taken."""
+"""Names of torch's fused attention, by the device of its counter."""
 
 
 class OperatorCost(NamedTuple):
@@ -24,9 +24,9 @@ class OperatorCost(NamedTuple):
     stage: Stage
     module: str
     operator: str
-    """torch's aten name where its counter knows one."""
+    """torch's aten name, if its counter knows one."""
     calls: int
-    """Over all layers and runs; a layer's routed experts together are one."""
+    """Calls over all layers and runs. A layer's routed experts count as one."""
     cost: Cost
 
 
@@ -35,7 +35,7 @@ class StageCost:
     stage: Stage
     operators: tuple[OperatorCost, ...]
     boundary_bytes: int = 0
-    """The stage's own inputs and outputs, which no fusion inside it can save."""
+    """Inputs and outputs of the whole stage, which no fusion inside it saves."""
 
     @property
     def cost(self) -> Cost:
@@ -43,7 +43,7 @@ class StageCost:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Sum what has to move however the operators are fused: weights, KV cache, inputs and outputs."""
+        """Bytes that must be moved with any fusion: weights, KV cache, inputs and outputs."""
         cost = self.cost
         return cost.weight_bytes + cost.kv_bytes + self.boundary_bytes
 
@@ -60,14 +60,14 @@ def total(costs: Iterable[Cost]) -> Cost:
 
 
 class Tally:
-    """Collects a stage's operators. `holds_weights` is off where they were counted before."""
+    """Collector of a stage's operators. `holds_weights` is false where parameters were counted before."""
 
     def __init__(self, stage: Stage, holds_weights: bool = True) -> None:
         self.stage, self.holds_weights = stage, holds_weights
         self.operators: list[OperatorCost] = []
 
     def add(self, module: str, operator: str, cost: Cost, layers: int = 1, runs: int = 1) -> None:
-        """`cost` is one run of one layer. Nothing is noted for no layers."""
+        """Add an operator. `cost` is of one run of one layer. With 0 layers nothing is added."""
         if not layers:
             return
         if layers != 1 or runs != 1 or not self.holds_weights:
@@ -75,7 +75,7 @@ class Tally:
         self.operators.append(OperatorCost(self.stage, module, operator, layers * runs, cost))
 
     def add_summed(self, module: str, operator: str, cost: Cost, layers: int, runs: int) -> None:
-        """`cost` is already the sum of one layer's runs."""
+        """Add an operator whose `cost` is already summed over one layer's runs."""
         if layers:
             calls = layers * runs
             self.operators.append(OperatorCost(self.stage, module, operator, calls, cost.times(layers)))
@@ -83,7 +83,7 @@ class Tally:
     def add_fused_attention(
         self, module: str, cost: Cost, policy: Policy, layers: int, runs: int = 1
     ) -> None:
-        """torch's fused attention under the name, and with the FLOPs, that its counter gives it."""
+        """Add torch's fused attention with the name and FLOPs that its counter has for it."""
         if policy.counter == "cpu" and policy.ignore_torch_unsupported_flops:
             cost = without_flops(cost)
         self.add_summed(module, FUSED_ATTENTION[policy.counter], cost, layers, runs)

@@ -1,4 +1,4 @@
-"""Any quantity over any axis: the prediction at many points, a row each, eager and flash attention."""
+"""Any quantity over any axis: predictions at many points, a row each, for eager and flash attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Engine = Literal["eager", "flash"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 TIMES: tuple[Quantity, ...] = ("time", "compute", "memory")
-"""Quantities that need the device's figures."""
+"""Quantities that depend on the device's figures."""
 UNITS: dict[Quantity, str] = {"flops": "FLOP", "bytes": "B", "kv": "B", "activations": "B"}
 UNITS |= dict.fromkeys(TIMES, "s")
 MOST_POINTS = 10_000
@@ -37,11 +37,11 @@ _FIELDS: dict[Axis, str] = {"decode": "decode_tokens", "prompt": "prompt_tokens"
 
 
 class SweepError(DsocrError, ValueError):
-    """A range or an axis that cannot be swept; names the field."""
+    """A range or axis that cannot be swept; names the field."""
 
 
 def spread(first: int, last: int, points: int) -> tuple[int, ...]:
-    """Spread that many whole numbers from `first` to `last`, evenly, each once. Raises SweepError."""
+    """That many whole numbers from `first` to `last`, evenly spaced, each once. Raises SweepError."""
     if not 1 <= points <= MOST_POINTS:
         raise SweepError(f"points is {points}; expected 1 to {MOST_POINTS:,}")
     if not 0 <= first <= last <= MOST_VALUE:
@@ -51,21 +51,21 @@ def spread(first: int, last: int, points: int) -> tuple[int, ...]:
 
 
 def near_square(tiles: int) -> Grid:
-    """The grid of that many tiles nearest to a square, not wider than high: (columns, rows)."""
+    """Grid of that many tiles nearest to a square and not wider than high: (columns, rows)."""
     columns = next(side for side in range(isqrt(tiles), 0, -1) if tiles % side == 0)
     return columns, tiles // columns
 
 
 def tiled(base: Workload, grid: Grid, preset: str = "gundam") -> Workload:
-    """The page cut into that grid, beyond what the published code cuts too; (1, 1) is not cut."""
+    """Page cut into that grid, also one that the published code does not make; (1, 1) is not cut."""
     count = 0 if grid == (1, 1) else grid[0] * grid[1]
     return replace(base, views=(TILE_SIZE,) * count + (preset_named(preset).base_size,), grid=grid)
 
 
 def of_axis(base: Workload, axis: Axis, value: int) -> Workload:
-    """The work at a value of the axis; at one of `context`, a page of one decoded token. Raises DsocrError.
+    """Workload at a value of the axis; for `context` a page with one decoded token. Raises DsocrError.
 
-    A page of one tile is not cut.
+    One tile means that the page is not cut.
     """
     if axis == "tiles":
         return tiled(base, near_square(max(value, 1)))
@@ -86,11 +86,10 @@ def sweep(
     hardware: Hardware,
     policy: Policy | None = None,
 ) -> list[dict[str, object]]:
-    """The quantity at each value of the axis for each engine, engine by engine: by stage, and their sum.
+    """The quantity at each value of the axis, engine by engine: by stage, and their sum.
 
-    FLOPs are those of the algorithm, also of FlashAttention's core, which torch's counter does not see.
-    Over `context` there is one decoded token and nothing else. Prefill is the language model alone. Raises
-    DsocrError.
+    FLOPs are those of the algorithm, FlashAttention's core included. Over `context` there is one decoded
+    token and nothing else. Prefill is the language model alone. Raises DsocrError.
     """
     policy = replace(policy or Policy(), ignore_torch_unsupported_flops=False)
     if quantity in TIMES:
@@ -142,7 +141,7 @@ def _amount(
     if quantity in TIMES:
         bound = roofline.bound(stage, hardware, policy.dtype)
         return {"compute": bound.compute_ms, "memory": bound.memory_ms}.get(quantity, bound.time_ms) / 1e3
-    # What a stage leaves in the KV cache; over `context`, what is there after its token.
+    # Bytes that a stage adds to the KV cache; over `context`, those in it after the token.
     decoded = work.decode_steps if context is None else context + 1
     positions = {Stage.PREFILL: work.sequence_length, Stage.DECODE: decoded}.get(stage.stage, 0)
     return kv_cache_bytes(config.decoder, positions, policy.dtype, work.batch)

@@ -1,8 +1,8 @@
-"""Holds predicted FLOPs against counted ones, operator by operator; the accepted gap is 0.
+"""Predicted FLOPs against counted ones, operator by operator. No gap is accepted.
 
-Presets, grids, prompts and new tokens of the tables below under both attentions; parameters, and the weight
-names and bytes of an index beside the config. A small model also runs for real, on the CPU: in attention's
-plain form, which must count as on the meta device, and in torch's own.
+It takes presets, grids, prompts and new tokens of the tables below, under both attentions; parameters; and
+the weight names and bytes of an index next to the config. A small model also runs for real on the CPU: with
+attention's plain form, which must count as on the meta device, and with torch's own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONFIGS: dict[str, Path] = {
     "embedded": EMBEDDED_CHECKPOINT / "config.json",
     "published": PROJECT_ROOT.parent / "shared" / "data" / "vendor" / "config.json",
 }
-"""Configs that are verified by default; the published file only where it is present."""
+"""Configs that are verified by default; the published one only where its file is present."""
 
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
 GRIDS: tuple[Grid, ...] = (
@@ -44,23 +44,23 @@ GRIDS: tuple[Grid, ...] = (
 )  # fmt: skip
 EVERY = GRIDS, (1, 10, 2000), (1, 2, 5)
 QUICK: tuple[tuple[Grid, ...], tuple[int, ...], tuple[int, ...]] = ((1, 1), (3, 2), (1, 9)), (1, 60), (1, 4)
-"""Grids, prompts and decode lengths."""
+"""(columns, rows), prompts and new tokens of the quick table."""
 MIDDLE_DECODE, LONG_DECODE = 50, 500
 ODD_SIDES = (64, 208, 528, 896, 1536)
-"""Below SAM's window, no multiple of 64, beyond the position table."""
+"""View sides below SAM's window, not multiples of 64, and beyond the position table."""
 
 SMALL_MODEL = 100_000_000
-"""Parameters up to which a model is also run for real on the CPU."""
+"""Most parameters of a model that also runs for real on the CPU."""
 BF16_BYTES = 2
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of one stage, or `all` of them: FLOPs, or what `stage` "parameters" counts."""
+    """One operator of one stage, or `all`: its FLOPs; with stage "parameters", what the operator names."""
 
     config: str
     run: str
-    """Attention, device, and any particulars."""
+    """Attention, device, and anything special."""
     case: str
     stage: str
     operator: str
@@ -69,20 +69,20 @@ class Row:
 
     @property
     def gap(self) -> float:
-        """Difference relative to the larger, 0 to 1."""
+        """Difference relative to the larger figure, 0 to 1."""
         if self.analytic == self.measured:
             return 0.0
         return abs(self.analytic - self.measured) / max(abs(self.analytic), abs(self.measured))
 
 
 Case = tuple[str, Workload]
-"""A name and the work."""
+"""Name and workload."""
 
 
 def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
-    """Presets and grids x prompts x decode lengths. The first and the last page get longer ones, too."""
+    """Cases of presets and grids x prompts x new tokens. The first and last page get longer ones, too."""
     grids, prompts, decodes = QUICK if quick else EVERY
-    # Of a preset that cuts no pages the size does not matter.
+    # Without tiles the size does not matter.
     pages = [
         (preset, *grid) for preset in presets for grid in (grids if PRESETS[preset].crop_mode else ((1, 1),))
     ]
@@ -94,30 +94,30 @@ def page_cases(presets: Sequence[str], quick: bool = False) -> Iterator[Case]:
 
 
 def odd_cases(quick: bool = False) -> Iterator[Case]:
-    """Shapes that no preset has: other sides, and several pages at once."""
+    """Cases with shapes that no preset has: other sides, and several pages at once."""
     for side in ODD_SIDES[:2] if quick else ODD_SIDES:
         yield f"one view of {side}", Workload((side,), prompt_tokens=3, decode_tokens=2)
     yield "3 pages gundam 2x1, prompt 10, new 3", replace(_page_case("gundam", 2, 1, 10, 3)[1], batch=3)
 
 
 def small_cases() -> Iterator[Case]:
-    """Cases for real runs."""
+    """Cases for real runs on the CPU."""
     yield _page_case("tiny", 1, 1, 10, 6)
     tiles = Workload(views=(128, 128, 192), grid=(2, 1), prompt_tokens=7, decode_tokens=4)
     yield "2 tiles of 128 and a view of 192, prompt 7, new 4", tiles
 
 
 def _page_case(preset: str, columns: int, rows: int, prompt: int, new: int) -> Case:
-    """A page that the preset cuts into that grid."""
+    """Case of a page that the preset cuts into that grid."""
     workload = Workload.from_image(columns * TILE_SIZE, rows * TILE_SIZE, preset, prompt, new)
     columns, rows = workload.grid
     return f"{preset} {columns}x{rows}, prompt {prompt}, new {new}", workload
 
 
 class Verification:
-    """Comparisons of predicted with counted FLOPs, as `rows`.
+    """Comparisons of predicted and counted FLOPs, as `rows`.
 
-    Every config also runs for real on `device`, if any.
+    Every config also runs for real on `device`, if given.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Verification:
         self.rows: list[Row] = []
 
     def core(self, name: str, config: ModelConfig) -> None:
-        """Compare a config's modules under every attention."""
+        """Compare our modules of a config under every attention."""
         cases, small = [*page_cases(self.presets, self.quick), *odd_cases(self.quick)], [*small_cases()]
         meta, whole = Meter(config), Meter(config, whole=True)
         for attention in ATTENTIONS:
@@ -144,7 +144,7 @@ class Verification:
                 self.compare(name, f"{device}, fused", config, seen, fused, small)
 
     def parameters(self, name: str, config: ModelConfig, file: Path) -> None:
-        """Compare the parameters of each module, and the index beside the config if any."""
+        """Compare parameters of each module, and the index next to the config if there is one."""
         counted = count_parameters(config)
         for part, analytic in parameters(config).items():
             self.rows.append(Row(name, "meta", "", "parameters", part, analytic, counted[part]))
@@ -156,9 +156,9 @@ class Verification:
     def compare(
         self, name: str, run: str, config: ModelConfig, policy: Policy, meter: Meter, cases: Sequence[Case]
     ) -> None:
-        """Add rows of each case under the policy and its attention. `run` says where and how.
+        """Add rows of each case under the policy. `run` describes the run.
 
-        Rows: one for each operator that either side has, and one for all of them.
+        There is a row for each operator that either side has, and one for all.
         """
         run, began = f"{policy.attention}, {run}", time.perf_counter()
         for case, workload in cases:
@@ -183,7 +183,7 @@ _INDEX_BYTES = 64 * 1024 * 1024
 
 
 def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int, int]]:
-    """(what, ours, the index's): weight names, those that both have, and bytes in bf16."""
+    """(what, ours, the index's): weight names, names in both, and bytes in bf16."""
     try:
         document = parse_json(read_bytes(index, _INDEX_BYTES, follow_links=True))
         names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
@@ -198,7 +198,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
 
 
 def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
-    """Make all comparisons of those configs, else of CONFIGS. Raises DsocrError."""
+    """Make all comparisons for these configs, or for CONFIGS. Raises DsocrError."""
     known = {name: file for name, file in CONFIGS.items() if file.is_file()}
     files = {_label(file): file for file in configs} or known
     try:
@@ -206,7 +206,7 @@ def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
     except RuntimeError:
         raise DsocrError(f"--device {device}: not a device; try cuda or cpu") from None
     work = Verification(list(PRESETS), quick, also)
-    # Everything that can be refused is so before anything runs.
+    # Refuse bad input before anything runs.
     sizes = {name: load_config(file) for name, file in files.items()}
     for name, config in sizes.items():
         work.core(name, config)
@@ -215,6 +215,6 @@ def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
 
 
 def _label(path: Path) -> str:
-    """Name a config: one of the names in CONFIGS, or the path as it was given."""
+    """Name of a config: its name in CONFIGS, or the given path."""
     file = (path / "config.json" if path.is_dir() else path).resolve()
     return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))

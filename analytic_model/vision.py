@@ -1,4 +1,4 @@
-"""Vision of each model, operator by operator, as the core runs it."""
+"""Cost of each model's vision, operator by operator, as our modules run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE_CHANNELS = 3
 
 
 def costs(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, ...]:
-    """The vision stages of a model in their order, and fusion."""
+    """Vision stages of a model in order, and fusion."""
     projector, channels = config.projector, config.sam.downsample_channels[1]
 
     def stage(name: Stage, run: Callable[..., None], sizes: Any, boundary: Callable[[int], int]) -> StageCost:
@@ -83,7 +83,7 @@ def _sam_pass(config: SamConfig, policy: Policy, tally: Tally, views: int, side:
 def _sam_attention(
     tally: Tally, config: SamConfig, views: int, grid: int, policy: Policy, layers: int, window: int
 ) -> None:
-    """`layers` attentions over windows of that many patches, or over the whole grid when `window` is 0."""
+    """Add `layers` attentions over windows of that many patches, or the whole grid where `window` is 0."""
     size, width, heads, head_dim = policy.element_bytes, config.width, config.heads, config.head_dim
     name = "sam.blocks.window.attn" if window else "sam.blocks.global.attn"
     sides = window_sides(grid, window, policy.vision_window_padding) if window else (grid,)
@@ -92,7 +92,7 @@ def _sam_attention(
     rows = views * along * along
     pairs = views * squares * squares
     to_axis = views * along * squares
-    """(query, key row) pairs, and as many (query, key column) pairs."""
+    """(query, key row) pairs; there are as many (query, key column) pairs."""
 
     if window:
         tally.add(f"{name}.windows", "copy", ops.elementwise("copy", rows * width, size), 2 * layers)
@@ -113,7 +113,7 @@ def _sam_attention(
 
 
 def window_sides(grid: int, window: int, padding: bool) -> tuple[int, ...]:
-    """Sides of the windows along one axis: the last one is filled with zeros or as small as it is."""
+    """Sides of the windows along one axis. The last is padded to full size, or as small as it is."""
     whole, rest = divmod(grid, window)
     if not rest:
         return (window,) * whole
@@ -156,12 +156,12 @@ def _clip_pass(config: ClipConfig, policy: Policy, tally: Tally, views: int, sid
 
 
 def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int, side: int) -> None:
-    """Features -> the queries' answers; the mask saves nothing."""
+    """Features -> answers of the queries. The mask saves no FLOPs."""
     count = tokens_per_side(side) ** 2
     size, width, layers = policy.element_bytes, config.width, config.layers
     narrow, tokens = config.kv_heads * config.head_dim, 2 * count
     rows = views * tokens
-    # Queries of each view size are weights of their own.
+    # Each view size has queries of its own.
     held, tally.holds_weights = tally.holds_weights, True
     queries = ops.Cost(
         bytes_read=count * width * size, weight_bytes=count * width * size, parameters=count * width
@@ -197,7 +197,7 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
 def _projector_pass(
     joined: bool, config: ProjectorConfig, policy: Policy, tally: Tally, views: int, side: int
 ) -> None:
-    """Features -> vision tokens of the decoder's width; `joined` of two encoders first."""
+    """Features -> vision tokens of the decoder's width; features of two encoders are `joined` first."""
     size, rows = policy.element_bytes, views * tokens_per_side(side) ** 2
     if joined:
         tally.add("projector.features", "cat", ops.elementwise("copy", rows * config.input_dim, size))
@@ -205,7 +205,7 @@ def _projector_pass(
 
 
 def _fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
-    """Rows of vision tokens with their ends and the separator, put among the prompt's embeddings."""
+    """Put rows of vision tokens, row ends and separator among the prompt's embeddings."""
     tally = Tally(Stage.VISION_FUSION)
     size, width, batch = policy.element_bytes, config.decoder.hidden_size, workload.batch
     ends = [("image_newline", workload.row_ends)] if workload.newline else []

@@ -1,4 +1,4 @@
-"""The shape of one page's work: views, tokens, steps, by the core's tiling and resolution functions."""
+"""Shape of one page's work (views, tokens, steps), from the core's tiling and presets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsocr_core.page.tiling import NO_TILES, Grid, page_grid, tile_count, view_s
 
 
 class WorkloadError(DsocrError, ValueError):
-    """A workload that cannot be; names the field and its value."""
+    """A workload that is not possible; names the field and its value."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Workload:
     grid: Grid = NO_TILES
     """Tiles as (columns, rows)."""
     prompt_tokens: int = 10
-    """Text tokens of the prompt, bos included, without the image's span."""
+    """Text tokens of the prompt, bos included, without the image's positions."""
     decode_tokens: int = 1
-    """New tokens. The first comes out of prefill."""
+    """New tokens, the first of which comes from prefill."""
     batch: int = 1
-    """Pages of this shape side by side."""
+    """Pages of this shape together."""
     newline: bool = True
-    """True where each row of a view ends with a position of its own, as the model's row says."""
+    """True where the model ends each row of a view with a learned token."""
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "decode_tokens", "batch"):
@@ -62,7 +62,7 @@ class Workload:
         batch: int = 1,
         family: ModelSpec = FIRST,
     ) -> Workload:
-        """The work of a page of `width` x `height` pixels. Raises DsocrError that names the field."""
+        """Workload of a page of `width` x `height` pixels. Raises DsocrError that names the field."""
         chosen = preset_named(preset, family)
         _at_least("width", width, 1)
         _at_least("height", height, 1)
@@ -79,7 +79,7 @@ class Workload:
 
     @cached_property
     def view_groups(self) -> tuple[tuple[int, int], ...]:
-        """(views, side) of each pass through the towers: the tiles, then the rest by side."""
+        """(views, side) of each pass through the towers: tiles, then other views by side."""
         tiles, rest = self.views[: self.tile_count], self.views[self.tile_count :]
         return tuple((len(list(group)), side) for part in (tiles, rest) for side, group in groupby(part))
 
@@ -90,12 +90,12 @@ class Workload:
 
     @cached_property
     def vision_tokens(self) -> int:
-        """Projector outputs over all views of a page."""
+        """Outputs of the projector over all views of a page."""
         return sum(self.tokens_per_view)
 
     @cached_property
     def row_ends(self) -> int:
-        """Positions of a page's span that hold the learned newline."""
+        """Positions of the image that hold the learned newline."""
         if not self.newline:
             return 0
         rows = sum(tokens_per_side(side) for side in self.views[self.tile_count :])
@@ -125,7 +125,7 @@ class Workload:
 
     @property
     def cached_length(self) -> int:
-        """Positions in the KV cache at the end: the last new token is never fed back."""
+        """Positions in the KV cache at the end. The last new token is never fed back."""
         return self.sequence_length + self.decode_steps
 
 

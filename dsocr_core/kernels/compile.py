@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
-"""Kernels compiled side by side before they run: one after the other takes three times as long.
+"""Kernels compiled at the same time before they run, which takes a third of the time of one by one.
 
 Triton compiles a kernel at its first launch, and at its first run builds the C program that launches it. Both
 leave the interpreter to other threads for most of their time.
@@ -19,16 +19,16 @@ from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.jit import JITFunction
 
 MOST_COMPILERS = 8
-"""5 and 12 were slower, 16 slower still: a part of each compilation holds the interpreter."""
+"""Most threads that compile. 5 and 12 were slower, 16 slower still: a part holds the interpreter."""
 Progress = Callable[[int, int], None]
-"""Told how many kernels are ready, and of how many."""
+"""Callback with the number of kernels that are ready, and of all."""
 
 
 @contextmanager
 def compiled_together(device: torch.device, progress: Progress = lambda ready, count: None) -> Iterator[None]:
-    """Compile what this thread launches in the block, and run none of it; all are ready at its end.
+    """Compile what this thread launches in the block, without running it. All are ready at the block's end.
 
-    Does nothing without CUDA. What tensors hold after the block is no result.
+    Does nothing without CUDA. Tensors hold no results after the block.
     """
     if device.type != "cuda":
         yield
@@ -49,7 +49,7 @@ def compiled_together(device: torch.device, progress: Progress = lambda ready, c
 
 
 class _Compilers(ThreadPoolExecutor):
-    """Threads that make kernels ready to run on a device."""
+    """Threads that compile kernels for a device."""
 
     def __init__(self, device: torch.device, progress: Progress) -> None:
         super().__init__(min(MOST_COMPILERS, os.cpu_count() or 1), "compile")

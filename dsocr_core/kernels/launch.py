@@ -38,17 +38,17 @@ Arguments = ParamSpec("Arguments")
 
 FLOATS = (torch.float32, torch.bfloat16)
 LATE, EARLY = 1, 2
-"""Times at which a dependent launch lets the next kernel start: after its wait, or before."""
+"""When a dependent launch lets the next kernel start: after its wait, or before."""
 
-AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see module constants only as these
+AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels can read only such constants
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Block size of one kernel: weight rows (or pairs of them) of a program, and its warps; powers of two.
+    """Block size of a kernel: weight rows (or pairs) of a program, and warps, both powers of two.
 
     `dependent` and `early` as above. `programs` limits the programs of kernels that go on from block to block
-    (`gate_up`, `bound_rows`, `best_of_bounded`); 0 is a program a block, and others do not look at it.
+    (`gate_up`, `bound_rows`, `best_of_bounded`); 0 is a program a block. Others ignore it.
     """
 
     rows: int = 8
@@ -63,10 +63,10 @@ class Launch:
             raise ValueError(f"{self.programs} programs")
 
     def options(self) -> dict[str, Any]:
-        """The launch's keywords beside the kernel's own."""
+        """Keywords of the launch that every kernel takes."""
         order = (EARLY if self.early else LATE) if self.dependent else 0
         options: dict[str, Any] = {"PDL": order, "num_warps": self.warps}
-        # The interpreter does not know this one.
+        # The interpreter does not take this one.
         return options | {"launch_pdl": True} if self.dependent else options
 
 
@@ -87,7 +87,7 @@ class Tile:
         _expect_powers(16, rows=self.rows, columns=self.columns, depth=self.depth)
 
     def options(self) -> dict[str, Any]:
-        """The launch's keywords beside the kernel's own sizes."""
+        """Keywords of the launch that every kernel takes."""
         return {
             "ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth,
             "num_warps": self.warps, "num_stages": self.stages,
@@ -102,10 +102,10 @@ def _expect_powers(least: int, **values: int) -> None:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels by their functions: themselves, or `plain` their references in torch.
+    """Chooses between kernels and, where `plain`, their references in torch.
 
-    A reference stands beside its kernel, has its name with `_reference` behind it, and its arguments, whose
-    types stand there. It is what a step is tested with where an interpreter would run every program.
+    The reference of a kernel stands in its file, has its name with `_reference` added, and takes its
+    arguments. Steps are tested with references, as an interpreter would run every program of a kernel.
     """
 
     plain: bool = False
@@ -124,13 +124,13 @@ TRITON, PLAIN = Kernels(), Kernels(plain=True)
 
 @lru_cache
 def may_overlap(device: torch.device) -> bool:
-    """Tell whether a kernel there may start while the one before still runs: from Hopper on."""
+    """Tell whether a kernel may start on the device while the one before still runs: from Hopper on."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 @lru_cache
 def is_roomy(device: torch.device) -> bool:
-    """Tell whether a program may have 200 KiB of shared memory: data centre GPUs from Hopper on."""
+    """Tell whether a program may use 200 KiB of shared memory: on data centre GPUs from Hopper on."""
     if device.type != "cuda":
         return False
     found = torch.cuda.get_device_properties(device)
@@ -138,7 +138,7 @@ def is_roomy(device: torch.device) -> bool:
 
 
 def overlapping(device: torch.device) -> dict[str, Any]:
-    """Keywords of a kernel that does nothing before its wait: it starts in no time, whatever ran before."""
+    """Keywords for a kernel that does nothing before its wait: it may start early after any kernel."""
     return {"PDL": LATE, "launch_pdl": True} if may_overlap(device) else {"PDL": 0}
 
 
@@ -176,18 +176,18 @@ def unready(
 
 
 def row_blocks(rows: int, launch: Launch) -> int:
-    """Blocks of `launch.rows` that so many rows take."""
+    """Blocks of `launch.rows` that cover that many rows."""
     return -(-rows // launch.rows)
 
 
 def row_programs(rows: int, launch: Launch) -> int:
-    """Programs over those blocks: no more than `launch.programs`."""
+    """Programs for those blocks: at most `launch.programs`."""
     blocks = row_blocks(rows, launch)
     return min(launch.programs or blocks, blocks)
 
 
 def chunk_width(width: int) -> int:
-    """Columns of a row that are handled at once: a power of two that pads the row by little."""
+    """Columns of a row that are loaded at once: a power of two, with which the row needs little padding."""
     widths = (256, 128, 64, 32, 16)
     padding = {chunk: -width % chunk for chunk in widths}
     return next((c for c in widths if padding[c] * 8 <= width), min(widths, key=lambda c: padding[c]))
@@ -212,7 +212,7 @@ def expect(
 
 
 def expect_all(dtype: torch.dtype, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    """`expect` for tensors of one dtype, given by name with their shapes; no other floats than two."""
+    """`expect` for tensors of one dtype by name, with their shapes. Allows float32 and bfloat16 only."""
     if dtype.is_floating_point and dtype not in FLOATS:
         raise ValueError(f"dtype {dtype} is not supported: float32 or bfloat16")
     for name, (tensor, shape) in tensors.items():

@@ -19,7 +19,7 @@ from torch import Tensor
 
 @triton.jit
 def extended(items, item):
-    """A tuple with one more item: Triton has no lists."""
+    """Tuple with one more item: Triton has no lists."""
     return items + (item,)  # noqa: RUF005
 
 
@@ -62,7 +62,7 @@ def load_rows(row_ptrs, live, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
     """Rows of weights as a tuple of tiles. `row_ptrs` (ROWS,), `live` (ROWS,) bool."""
     tiles = ()
     for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        # A weight is read once a token: no cache needs to hold it.
+        # A weight is read once a token, so it need not stay in a cache.
         tiles = extended(tiles, load_tile(row_ptrs, live, c * CHUNK, WIDTH, CHUNK, "", "evict_first"))
     return tiles
 
@@ -89,7 +89,7 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
 
 @triton.jit
 def rounded(x, DTYPE: tl.constexpr):
-    """float32 with the precision of the activations."""
+    """float32 values rounded to the activations' precision."""
     return x.to(DTYPE).to(tl.float32)
 
 

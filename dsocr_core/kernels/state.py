@@ -43,9 +43,9 @@ AT_SIZE = tl.constexpr(SIZE)
 
 @triton.jit
 def place(position, state, RING: tl.constexpr):
-    """Slot of a position in the cache, and the number of slots filled before it is written.
+    """Place in the cache for a position, and the number of places filled before.
 
-    With a ring of RING slots behind the prompt, slots are used again. 0 is no ring.
+    With a ring of RING places behind the prompt, places are used again. 0 is no ring.
     """
     slot, held = position, position
     if RING:
@@ -71,7 +71,7 @@ def stored(n, slot, position, prompt, RING: tl.constexpr, SPARE: tl.constexpr):
 
 @triton.jit
 def standing(states, slot, ahead):
-    """Position of a slot's row that is so many tokens ahead of the current one, and whether it counts.
+    """Position of a slot's row that is `ahead` tokens after the current one, and whether the row counts.
 
     It does not once the sequence has ended, nor where the limit leaves it no token to choose.
     """
@@ -82,7 +82,7 @@ def standing(states, slot, ahead):
 
 @triton.jit
 def forbidden(repeats, j, token, position, size, state):
-    """Mask the places j whose n-gram would repeat: those in the window, their token not exempt."""
+    """Mask of the places j whose n-gram would repeat: within the window, and token not exempt."""
     window, first = tl.load(state + AT_WINDOW), tl.load(state + AT_FIRST)
     lowest = tl.maximum(first, position + 1 - window)
     forbidden = repeats & (j - (size - 1) >= lowest)
@@ -92,7 +92,7 @@ def forbidden(repeats, j, token, position, size, state):
 
 
 def state_row(position: int, last: int, done: int, policy: NgramPolicy, first_new: int) -> list[int]:
-    """The numbers of a sequence that begins. `first_new` is the position of its first new token."""
+    """State of a sequence that begins. `first_new` is the position of its first new token."""
     window = policy.window or EVERYTHING
     first = first_new if policy.window and not policy.over_prompt else 0
     exempt = [*policy.exempt, *[NO_TOKEN] * (MOST_EXEMPT - len(policy.exempt))]
@@ -100,7 +100,7 @@ def state_row(position: int, last: int, done: int, policy: NgramPolicy, first_ne
 
 
 def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Tensor:
-    """The ids that a sequence's rule forbids: of `tokens` (T,) up to its position, by `matched` (T,)."""
+    """Ids that a sequence's rule forbids, from `tokens` (T,) up to its position and `matched` (T,)."""
     position, size = state[POSITION], state[NGRAM]
     j = torch.arange(position + 1, device=tokens.device)
     lowest = max(state[FIRST], position + 1 - state[WINDOW])
@@ -111,7 +111,7 @@ def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Te
 
 
 def place_reference(state: Tensor, ring: int = 0, ahead: int = 0) -> tuple[int, int]:
-    """`place` of the position that is so many tokens ahead of a sequence's own."""
+    """`place` for the row that is `ahead` tokens after the sequence's current one."""
     position, prompt = int(state[POSITION]) + ahead, int(state[PROMPT])
     if not ring:
         return position, position

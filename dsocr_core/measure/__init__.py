@@ -1,1 +1,1 @@
-"""Everything that measures: benchmarks, parity of the fast engine, sweeps, soak runs."""
+"""Benchmarks, the speed gate, and profiles by Nsight Compute."""

@@ -1,7 +1,7 @@
-"""Cost of a page, measured: each engine and the vendor on the same page, with the same number of tokens.
+"""The bench: each engine and the published code on the same page, with the same number of tokens.
 
-Every time comes from the results' own stage times (events on a GPU, the clock on a CPU) or from the clock
-around whole pages. FLOPs and bytes are the analytic model's for the same page.
+Every time is a result's own stage time (CUDA events, or the clock on a CPU), or the clock's around whole
+pages. FLOPs and bytes are the analytic model's for the same page.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from dsocr_core.settings import EngineName, Settings, SettingsError
 log = logging.getLogger(__name__)
 
 DEFAULT_SIZE = (1280, 1280)
-"""Four tiles under Gundam."""
+"""Size of the page: four tiles under Gundam."""
 DRAWN = 32
-"""Pages that are drawn for a pass; a longer one takes them again and again."""
+"""Most pages that are drawn for a pass; a longer pass repeats them."""
 WARM_UP = 2
-"""Passes before the measured ones: the first compiles and records, the second finds all of it there."""
+"""Passes before the measured ones: the first compiles and captures, the second runs with all of it."""
 WARM_UP_TOKENS = 50
 """New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
 cache is made for all the tokens."""
 WARM_UP_PAGES = 8
-"""Pages of such a pass in a batch: two passes of prefill, the first by plain launches."""
+"""Pages of a warm-up pass in a batch: two passes of prefill, the first with plain launches."""
 COUNTED_TOKENS = 4
-"""New tokens of the page on which the published modules are counted: three steps show an even growth."""
+"""New tokens of the page on which the published modules are counted: three steps show equal growth."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,19 @@ class BenchPlan:
     size: tuple[int, int] = DEFAULT_SIZE
     """Size of the page, (width, height) in pixels."""
     tokens: int = 100
-    """New tokens of every page, the end token ignored; the vendor's code may end earlier."""
+    """New tokens of every page, past the end token; published code may end earlier."""
     batch: int = 1
-    """Pages that the fast engine reads together; the others read them one after another."""
+    """Pages that the fast engine reads together; others read them one after another."""
     repeat: int = 5
     nvtx_only: bool = False
     pages: int | None = None
-    """Pages of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
+    """Pages of one pass, None for `batch`. With more than `batch` slots are used again."""
     images: int = 1
     """Images of each page's prompt."""
     profile: Path | None = None
-    """File for torch's trace of one more page, read after the measured passes."""
+    """File for torch's trace of one more page, after the measured passes."""
     count: bool = False
-    """Count FLOPs of the pages, and of the published modules on one more page, a few tokens long."""
+    """True counts FLOPs of the pages, and of the published modules on a page of a few tokens."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "repeat", "pages", "images"):
@@ -114,10 +114,10 @@ class BenchPlan:
 
 
 def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str], None] = log.info) -> Bench:
-    """Measure. Raises DsocrError for what cannot run here, Cancelled when `cancel` is set."""
+    """Measure. Raises DsocrError for what cannot run on this machine, Cancelled when `cancel` is set."""
     with ExitStack() as stack:
         meters = [_Meter(name, backend, plan, cancel) for name, backend in _subjects(plan)]
-        for meter in meters:  # what cannot run is named before anything is measured
+        for meter in meters:  # refuse what cannot run before anything is measured
             stack.enter_context(closing(meter.backend)).load()
         folder = Path(stack.enter_context(Temporary("bench")))
         drawn = min(plan.pages_a_pass * plan.images, DRAWN)
@@ -128,7 +128,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         for meter in meters:
             say(f"{meter.name}: warm-up")
             meter.warm_up(images)
-        # In turn: what the machine does meanwhile hits all of them alike.
+        # In turn, so that other load affects all alike.
         for number in range(plan.repeat):
             for meter in meters:
                 say(f"{meter.name}: pass {number + 1} of {plan.repeat}")
@@ -150,10 +150,10 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
 
 
 def _subjects(plan: BenchPlan) -> Iterator[tuple[str, OnDevice]]:
-    """The vendor first: what others are compared with."""
+    """Backends to measure, the published code first."""
     if plan.vendor_checkpoint is not None:
         settings = replace(plan.for_engine("eager"), checkpoint=plan.vendor_checkpoint)
-        # The preset that `auto` means is that of the checkpoint under test.
+        # `auto` is resolved for the checkpoint under test.
         settings = replace(settings, preset=plan.settings.preset_name)
         yield VENDOR, published_backend(settings, Opening(ignore_eos=True))
     for engine in plan.engines:
@@ -167,18 +167,18 @@ def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
     if not plan.nvtx_only:
         with current(device):
             copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
-        torch.cuda.empty_cache()  # nothing where there is no GPU
+        torch.cuda.empty_cache()  # no effect without a GPU
     named = str(dtype).removeprefix("torch.")
     return DeviceFigures(device_name(device), torch.__version__, copy, matmul, named)
 
 
 class _Meter:
-    """Reads pages on a backend under its own settings, and has what it saw."""
+    """Reads pages on one backend and keeps times and results."""
 
     def __init__(self, name: str, backend: OnDevice, plan: BenchPlan, cancel: CancelToken | None) -> None:
         self.name, self.backend = name, backend
         self.ours = backend if isinstance(backend, EngineBackend) else None
-        """Our engine; None where it is the published code."""
+        """Our engine; None for the published code."""
         self.requests: list[OcrRequest] = []
         self.results: list[OcrResult] = []
         self._plan, self._cancel = plan, cancel
@@ -189,13 +189,13 @@ class _Meter:
     def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
         if self._slots == 1 or self.ours is None:
             return [self.backend.read(request, None, self._cancel) for request in requests]
-        # The batch's kernels need triton: only where an engine reads so.
+        # The batch needs triton: imported only where an engine reads one.
         from dsocr_core.measure.bench_batch import read_pass
 
         return read_pass(self.ours, requests, self._slots, self._cancel)
 
     def warm_up(self, images: Iterable[Sequence[Path]]) -> None:
-        """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
+        """Warm up; without marks where nothing is timed, so that a profiler does not take it for the work."""
         request = self.backend.settings.request
         self.requests = [request(first, more=tuple(more) or None) for first, *more in images]
         first = self.requests[:1]
@@ -209,7 +209,7 @@ class _Meter:
                 self._read_all(first)
 
     def run_pass(self) -> None:
-        """Every page once."""
+        """Read every page once."""
         device = self.backend.device
         # The vendor's memory is in another process, and a CPU's is not counted.
         counts_memory = device.type == "cuda" and self.ours is not None
@@ -236,7 +236,7 @@ class _Meter:
 
 
 class _Ranges(Observer):
-    """Each stage as a range of the profiler."""
+    """Observer that makes each stage a range of the profiler."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []
@@ -250,7 +250,7 @@ class _Ranges(Observer):
 
 
 def _profile_page(backend: OnDevice, request: OcrRequest, file: Path, cancel: CancelToken | None) -> None:
-    """Read a page and write torch's trace, whose times the profiler makes longer. Raises DsocrError."""
+    """Read a page under torch's profiler and write its trace. Raises DsocrError."""
     on_gpu = [ProfilerActivity.CUDA] if backend.device.type == "cuda" else []
     with profile(activities=[ProfilerActivity.CPU, *on_gpu]) as profiler:
         backend.read(request, _Ranges(), cancel)
@@ -265,7 +265,7 @@ def _profile_page(backend: OnDevice, request: OcrRequest, file: Path, cancel: Ca
 
 
 Costs = tuple[dict[Stage, int], float | None]
-"""By arithmetic: FLOPs of each stage as a clock sees it, and bytes of a decode step."""
+"""By arithmetic: FLOPs of each stage (prefill with vision), and bytes of a decode step."""
 
 
 def _costs(checkpoint: str, plan: BenchPlan, result: OcrResult) -> Costs:
@@ -336,7 +336,7 @@ def record_bench(
 ) -> list[str]:
     """Record each engine's passes as a run of the history. Returns the runs' ids. Raises DsocrError.
 
-    `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
+    `machine` has facts about other load (`MachineWatch.facts`), for all engines, as they read in turn.
     """
     ids = []
     for figures in measured.engines:
@@ -354,7 +354,7 @@ def record_bench(
         record = replace(record, environment=environment)
         with RunDirectory.create(location, record) as run:
             for number, result in enumerate(results):
-                # Of a pass that draws a page again the number tells the copies apart.
+                # A number tells copies of a repeated page apart.
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
                 page = f"{result.request.image.stem} #{turn + 1}"
                 run.add(PageResults(page, results=[result]))
@@ -370,6 +370,6 @@ def _flops(
     dtype: str | None,
     shapes: Mapping[str, Iterable[Shape]],
 ) -> list[Row]:
-    """Rows of stage_flops: by the models, and what torch counted in the published modules."""
+    """Rows of stage_flops: by arithmetic, and torch's counts of the published modules."""
     rows = run_rows(config, dtype, shapes)
     return [*rows, *published_rows(config, [*shapes[VENDOR]], published)] if published else rows

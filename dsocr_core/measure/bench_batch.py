@@ -1,4 +1,4 @@
-"""Cost of many pages together: a pass of the fast engine's slots, and the decoding of full ones."""
+"""The bench of pages read together: a pass of the fast engine's slots, and decoding with full slots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_pass(
     slots: int,
     cancel: CancelToken | None = None,
 ) -> list[OcrResult]:
-    """Every page once, files opened and all, in the order they end. Raises the first error as DsocrError."""
+    """Read every page once, opening included; results in the order they end. Raises the first error."""
     outcomes: list[OcrResult | DsocrError] = []
 
     def prepare(number: int) -> ReadyPage:
@@ -42,10 +42,10 @@ def read_pass(
 def with_batch(
     figures: EngineFigures, backend: EngineBackend, slots: int, copy_bytes_per_s: float | None
 ) -> EngineFigures:
-    """The figures with those of the steps in which every slot was live instead of a page's own.
+    """Replace a page's decode figures by those of steps in which every slot was live.
 
-    `tokens_per_s` and `ms_per_token` are then of all streams together and of a step. A stage's time is shared
-    with other pages' work: a rate of FLOPs over it would be no rate of the device's.
+    `tokens_per_s` is then of all streams, `ms_per_token` of a step. A stage's time is shared with other
+    pages, so it gives no rate of FLOPs.
     """
     reader = backend.reader_of(slots)
     stages = {
@@ -71,7 +71,7 @@ def with_batch(
 
 
 def full_groups(times: Sequence[GroupTime], slots: int) -> list[GroupTime]:
-    """Groups in which every slot took every step, else the fullest."""
+    """Groups in which every slot took every step; the fullest where there are none."""
     timed = [group for group in times if group.milliseconds and group.tokens]
     most = max((group.tokens / group.steps for group in timed), default=0.0)
     return [group for group in timed if group.tokens >= min(slots, most) * group.steps]

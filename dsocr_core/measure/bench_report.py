@@ -1,4 +1,4 @@
-"""The figures of a bench: their spread, tables for people and JSON; one process gives no ratio of engines."""
+"""Figures of a bench: their spread, tables and JSON. One process is not enough for a ratio of engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread | None:
-        """Spread of samples; None without any: it stays unknown."""
+        """Spread of samples; None without samples."""
         if not samples:
             return None
         p5, median, p95 = np.percentile(samples, (5, 50, 95))
@@ -42,12 +42,12 @@ class StageFigures:
     flops: int | None
     flops_per_s: float | None
     matmul_share: float | None
-    """Share of the measured product's rate."""
+    """Share of the measured rate of a large matrix product."""
 
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """Figures of one engine. Vision stages lie inside prefill. Anything not measured is None."""
+    """Figures of one engine. Vision stages are part of prefill. None is not measured."""
 
     name: str
     checkpoint: str
@@ -58,14 +58,14 @@ class EngineFigures:
     stages: dict[str, StageFigures]
     ms_per_token: Spread | None
     tokens_per_s: Spread | None
-    """Decoded in decode steps; the first token comes out of prefill."""
+    """Tokens a second of decode steps; the first token belongs to prefill."""
     pages_per_s: Spread | None
-    """Whole pages, the image file opened and the text made."""
+    """Whole pages, from opening the file to the text."""
     bytes_per_token: float | None
-    """Weights and cache, by arithmetic, in the middle of the page."""
+    """Bytes of weights and cache a token, by arithmetic, in the middle of the page."""
     bytes_per_s: float | None
     copy_share: float | None
-    """Share of the measured copy's rate."""
+    """Share of the measured rate of a large copy."""
     environment: dict[str, str]
     peak_memory_bytes: int | None = None
     streams: int = 1
@@ -84,7 +84,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True)
 class Bench:
-    """Figures of a bench. `results` are those of each engine's measured passes, in order."""
+    """Result of a bench. `results` are those of each engine's measured passes, in order."""
 
     preset: str
     size: tuple[int, int]
@@ -100,15 +100,15 @@ class Bench:
     pages: int = 1
     """Pages of one pass."""
     published_flops: dict[str, list[int]] = field(default_factory=dict)
-    """FLOPs of each call of the published modules on a short page, as `Result.flops` of the worker."""
+    """FLOPs of each call of the published modules on a short page, like the worker's `Result.flops`."""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready values, without what a run has in its tables."""
+        """JSON-ready values, without those in a run's tables."""
         known = asdict(replace(self, results={}, published_flops={}))
         return {name: known[name] for name in known if name not in ("results", "published_flops")}
 
     def print(self, console: Console) -> None:
-        """Tables for people, within 100 columns."""
+        """Print tables, at most 100 columns wide."""
         columns, rows = self.grid
         pages = f"{self.pages} pages a pass" if self.pages > 1 else "1 page a pass"
         device, (width, height) = self.device, self.size

@@ -1,4 +1,4 @@
-"""Limits of a device, measured: a large copy, a large product."""
+"""Measured limits of a device: a large copy and a large matrix product."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 REPEAT = 5
 _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
-"""Far beyond any cache."""
+"""Bytes to copy: far more than any cache."""
 _CUDA_SIDE, _CPU_SIDE = 8192, 1024
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
-    """Time of what `run` does or queues: by events on a CUDA device, by the clock on the CPU."""
+    """Time of what `run` does or queues, by CUDA events, or by the clock on a CPU."""
     if device.type != "cuda":
         started = time.perf_counter()
         run()
@@ -29,7 +29,7 @@ def milliseconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def copy_bandwidth(device: torch.device, size: int | None = None) -> float:
-    """Bytes a second of a large copy from the device to itself, read and written both counted."""
+    """Bytes a second of a large copy on the device, counting reads and writes."""
     size = size or (_CUDA_COPY_BYTES if device.type == "cuda" else _CPU_COPY_BYTES)
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -38,7 +38,7 @@ def copy_bandwidth(device: torch.device, size: int | None = None) -> float:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype = torch.bfloat16, side: int | None = None) -> float:
-    """FLOPs a second of a large square product; a multiply-add is two."""
+    """FLOPs a second of a large square matrix product. A multiply-add is two."""
     side = side or (_CUDA_SIDE if device.type == "cuda" else _CPU_SIDE)
     generator = torch.Generator(device).manual_seed(0)
     a, b = (torch.randn(side, side, generator=generator, device=device).to(dtype) for _ in range(2))

@@ -1,7 +1,7 @@
-"""The speed gate: benches before and after a change, judged metric by metric until they answer.
+"""The speed gate: benches before and after a change, judged metric by metric until the answer is clear.
 
-What processes measured is judged twice at most, half way and at the end. Every interval is so much wider that
-the gate as a whole, all its looks and metrics, errs no oftener than one interval does.
+The measurements are judged twice at most, half way and at the end. Intervals are so much wider that the whole
+gate, with all looks and metrics, errs no more often than one interval.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from dsocr_core.runs.speed import CONTENDED, compare_processes
 log = logging.getLogger(__name__)
 
 ERROR = 0.05
-"""Probability that a gate calls one code slower, or faster: of all its looks and metrics together."""
+"""Probability that a gate calls equal code slower or faster, over all its looks and metrics."""
 FEWEST_ROUNDS = 2
 _SHARE = 0.05
-"""Least share of a page's time of a stage that is judged without being named."""
+"""Least share of a page's time with which a stage is judged unasked."""
 
 _TIMES = ("median_a", "median_b", "ratio", "low", "high")
 Verdict = Literal["faster", "slower", "within", "inconclusive"]
@@ -50,21 +50,21 @@ class Plan:
     work: Work
     location: str
     before: str | None = None
-    """A commit; None is HEAD, or its parent where nothing changed."""
+    """Commit to compare with. None is HEAD, or HEAD's parent where nothing is uncommitted."""
     after: str | None = None
-    """A commit; None is the working tree."""
+    """Commit to judge; None is the working tree."""
     most: int = 10
-    """Rounds at most."""
+    """Most rounds."""
     on: tuple[str, ...] = ()
     neutral: float = 0.03
     contended: bool = False
-    """Count runs beside other programs, too."""
+    """True counts runs beside other programs."""
     pages: tuple[str, ...] = ()
-    """Pages that both commits read, too."""
+    """Pages that both commits read, for parity."""
 
 
 def looks(most: int) -> tuple[int, ...]:
-    """Rounds after which is judged: half way and at the end."""
+    """Rounds after which the gate judges: half way and at the end."""
     return tuple(sorted({max(FEWEST_ROUNDS, -(-most // 2)), most}))
 
 
@@ -74,10 +74,10 @@ def error_per_interval(metrics: Sequence[str], most: int) -> float:
 
 
 def metrics_of(plan: Plan, measured: Measured) -> tuple[str, ...]:
-    """Metrics of a bench: those that are named, else its rates, prefill and each stage that takes a while.
+    """Metrics of a bench: the named ones, or its rates, prefill and each stage with a good share of the time.
 
-    Decode is `tokens/s`. Of pages read together only the rates are: a stage's time holds the others' work.
-    Raises GateError for a name there is not.
+    Decode is `tokens/s`. Of pages read together only the rates are judged: a stage's time includes the
+    others' work. Raises GateError for an unknown name.
     """
     stages, there = measured.stages, (*RATES, *measured.stages)
     if unknown := [name for name in plan.on if name not in there]:
@@ -95,7 +95,7 @@ def metrics_of(plan: Plan, measured: Measured) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One metric before and after, milliseconds or a rate; a change is a share of the metric itself."""
+    """One metric before and after, in milliseconds or as a rate. A change is a share of the metric itself."""
 
     metric: str
     before: float | None = None
@@ -112,11 +112,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Judged:
-    """Outcome of the processes so far."""
+    """Verdicts from the processes so far."""
 
     rows: tuple[Row, ...]
     contended: tuple[str, ...] = ()
-    """Runs beside which other programs took the machine."""
+    """Runs during which other programs used the machine."""
 
     def metrics(self, verdict: Verdict) -> list[str]:
         """Metrics with that verdict."""
@@ -124,19 +124,19 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """Slower if one is; else inconclusive if one is; else faster if one is."""
+        """Slower if one metric is; else inconclusive if one is; else faster if one is."""
         order: tuple[Verdict, ...] = ("slower", "inconclusive", "faster")
         return next((each for each in order if self.metrics(each)), "within")
 
     @property
     def answered(self) -> bool:
-        """Tell whether more processes would change nothing: all is known, or which stage is slower."""
+        """True where more processes cannot change the answer: all is known, or which stage is slower."""
         wholes = {Stage.PREFILL.value, "pages/s"} if len(self.rows) > 1 else set()
         return not self.metrics("inconclusive") or bool({*self.metrics("slower")} - wholes)
 
 
 def _row(metric: str, found: dict[str, Any]) -> Row:
-    """A metric from the row of its times, the ratio of B's to A's; a rate is the other way round."""
+    """Row of a metric from the ratio of its times, B to A. The change of a rate is the inverse."""
     before, after, ratio, low, high = (found.pop(name) for name in _TIMES)
     if metric in RATES:
         before, after = (1000 / ms if ms else ms for ms in (before, after))
@@ -159,11 +159,11 @@ class Gated:
     machine: str
     seconds: float = 0.0
     pages_equal: bool | None = None
-    """None: no pages were read."""
+    """Whether the pages read alike; None where none were given."""
 
 
 def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
-    """Measure and judge. Raises DsocrError, and Cancelled, which says what is recorded."""
+    """Measure and judge. Raises DsocrError; or Cancelled, which tells what was recorded."""
     started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), tuple[str, ...]()
     before = plan.before or ("HEAD" if has_changes() else "HEAD~1")
     try:
@@ -173,7 +173,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
             equal = _parity(plan, sides, cancel, say) if plan.pages else None
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
                 made.append(round_)
-                if len(made) == 1:  # what cannot be judged is named before the rest is measured
+                if len(made) == 1:  # faults are named after the first round
                     _read_back(plan.location, sides, round_)
                     metrics = metrics_of(plan, round_[0])
                 if len(made) in looks(plan.most):
@@ -187,7 +187,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
 
 
 def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
-    """Hold that this code reads what each side's has recorded, as forms change. Raises GateError."""
+    """Check that this code can read the runs that each side recorded. Raises GateError."""
     with History(location) as history:
         for code, each in zip(sides, measured, strict=True):
             try:
@@ -200,7 +200,7 @@ def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured
 def _judged(
     plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], metrics: Sequence[str]
 ) -> Gated:
-    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
+    """Judge processes with the rule for all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
     runs_a, runs_b = (tuple(each[place].run_id for each in made) for place in (0, 1))
     every, engine = [each for round_ in made for each in round_], plan.work.engine
     busy = {each.run_id for each in every if each.contended}

@@ -22,18 +22,18 @@ _COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
 _MOST_CHARACTERS = 1000
 _LARGEST = 10.0
-"""A share beyond which a figure says nothing."""
+"""Largest change that is printed as a number."""
 
 
 def exit_code(gated: Gated) -> int:
-    """Parity before speed: 1, then 3 slower, 4 inconclusive, 0."""
+    """Exit code: 1 for pages that differ, then 3 slower, 4 inconclusive, 0."""
     if gated.pages_equal is False:
         return FAILED
     return {"slower": SLOWER, "inconclusive": INCONCLUSIVE}.get(gated.judged.verdict, OK)
 
 
 def document(gated: Gated) -> dict[str, Any]:
-    """JSON-ready values. A change is of the metric itself: a rate that falls has one below 0."""
+    """JSON-ready values. Changes are of the metric itself: a falling rate is negative."""
     rows = [{**asdict(row), "unit": row.metric if row.metric in RATES else "ms"} for row in gated.judged.rows]
     plan = gated.plan
     return {
@@ -49,7 +49,7 @@ def document(gated: Gated) -> dict[str, Any]:
 
 
 def headline(gated: Gated) -> str:
-    """The outcome in a sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
+    """Outcome in one sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
     verdict = gated.judged.verdict
     words = outcome_words(verdict, gated.plan.neutral).upper()
     if verdict != "within":
@@ -62,7 +62,7 @@ def headline(gated: Gated) -> str:
 
 
 def print_gate(gated: Gated, console: Console) -> None:
-    """Print a table of the gate."""
+    """Print the gate as a table."""
     table = titled_table("", *_COLUMNS)
     for cells in _cells(gated):
         table.add_row(*map(Text, cells))
@@ -74,7 +74,7 @@ def print_gate(gated: Gated, console: Console) -> None:
 
 
 def markdown(gated: Gated) -> str:
-    """The report as a comment of a pull request."""
+    """The gate as a comment for a pull request."""
     lines = [
         f"### Speed gate: {_cell(headline(gated))}", "",
         f"{_cell(gated.before)} → {_cell(gated.after)}, {_cell(_measured(gated))}", "",
@@ -130,5 +130,5 @@ def _percent(change: float | None) -> str:
 
 
 def _cell(text: object) -> str:
-    """Escape a text for one line of Markdown: no mark-up, no end of a cell, no call."""
+    """Escape a text for a cell of Markdown: no mark-up, no cell end, no mention."""
     return _MARKDOWN.sub(r"\\\1", short(str(text), _MOST_CHARACTERS)) if text is not None else ""

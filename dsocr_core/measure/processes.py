@@ -1,4 +1,4 @@
-"""Benches as processes of their own: of a checkout, or of two in turn, each recorded as a run.
+"""Benches in processes of their own, of one checkout or of two in turn, each recorded as a run.
 
 The order of the sides alternates from round to round, so that a machine that slows down favours neither.
 """
@@ -27,7 +27,7 @@ from dsocr_core.settings import EngineName, Settings
 log = logging.getLogger(__name__)
 
 RATES: Mapping[str, str] = {"tokens/s": "tokens_per_s", "pages/s": "pages_per_s"}
-"""Metrics that are of a process as a whole, and their names in a bench."""
+"""Metrics of a whole process, by their names in a bench."""
 _FIRST = """
 import importlib.util, sys
 sys.path.insert(0, {root!r})
@@ -35,20 +35,20 @@ found = importlib.util.find_spec("dsocr_core")
 if found is None or not (found.origin or "").startswith({root!r}):
     sys.exit(f"this Python imports {{found and found.origin}} in place of the code in {root}")
 """
-"""Start of every Python below a checkout's command. Its code comes before all else: a .pth file of the
-environment may put another checkout before PYTHONPATH, and that would be measured without a word."""
+"""Code that starts every Python of a checkout's command and puts the checkout first. Otherwise a .pth file of
+the environment could put another checkout before PYTHONPATH, which would be measured instead."""
 _POLL_S, _LEAVING_S = 0.2, 30.0
 _NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
 _NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
 
 
 class GateError(DsocrError):
-    """A gate that cannot be held; says what to give."""
+    """A gate that cannot be run; tells what to give."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one process: what `bench` is given."""
+    """Work of one process: the arguments of `bench`."""
 
     settings: Settings
     engine: EngineName = "eager"
@@ -59,7 +59,7 @@ class Work:
     passes: int = 3
 
     def words(self) -> list[str]:
-        """The options of a bench."""
+        """Options of `bench` on the command line."""
         options = {
             "engine": self.engine, "size": self.size, "tokens": self.tokens, "batch": self.batch,
             "pages": self.pages, "repeat": self.passes,
@@ -67,7 +67,7 @@ class Work:
         return [*(f"--{name}={value}" for name, value in options.items()), *self.setting_words()]
 
     def setting_words(self, of_pages: bool = False) -> list[str]:
-        """The settings that are not the usual ones, as options of a bench, or of what reads pages."""
+        """Settings that are not defaults, as options of a bench; `of_pages` as options of `run`."""
         usual, skip = dict(flattened(asdict(Settings()))), _NOT_OF_PAGES if of_pages else _NOT_OF_A_BENCH
         return [
             f"--{name.replace('_', '-')}={value}"
@@ -78,22 +78,22 @@ class Work:
 
 @dataclass(frozen=True)
 class Code:
-    """A checkout of the project: `root` is its directory, `commit` None where it is no clone."""
+    """A checkout of the project. `root` is its directory; `commit` is None outside of a clone."""
 
     name: str
     root: Path
     commit: str | None = None
 
     def run(self, words: Sequence[str], cancel: threading.Event) -> tuple[int, str, str]:
-        """Run a command of this checkout in this interpreter: its exit code, its output, its last words.
+        """Run a command of this checkout in this interpreter. Returns exit code, output and last line.
 
-        Raises Cancelled, after which it has ended.
+        Raises Cancelled after the command has ended.
         """
         with Temporary("gate") as folder:
             first = Path(folder)
             (first / "sitecustomize.py").write_text(_FIRST.format(root=str(self.root)))
             paths = [str(first), *filter(None, [os.environ.get("PYTHONPATH")])]
-            # Nor does the folder that happens to be the current one come first: it may be another checkout.
+            # The current folder must not come first either: it may be another checkout.
             own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
             command, said = [sys.executable, "-m", "dsocr_core", *words], list[str]()
             with closing(Child(command, {**os.environ, **own}, talks=True)) as child:
@@ -113,21 +113,21 @@ class Measured:
 
     run_id: str
     rates: Mapping[str, float]
-    """Tokens and pages a second of the process as a whole, where it has them."""
+    """Tokens and pages a second of the whole process, where it has them."""
     stages: Mapping[str, float]
-    """Milliseconds."""
+    """Milliseconds by stage."""
     device: str
     contended: bool = False
-    """True where other programs took the machine meanwhile."""
+    """True where other programs used the machine meanwhile."""
 
 
 # --- code -----------------------------------------------------------------------------------------
 
 
 def git(*words: str) -> str:
-    """Answer of git about this project. Raises GateError with its last line."""
+    """Run git in this project. Returns its output; raises GateError with its last line."""
     try:
-        # A session of its own: Ctrl-C is ours to handle, and a checkout that is half made cannot be removed.
+        # A session of its own, so that Ctrl-C does not leave half a checkout, which git cannot remove.
         done = subprocess.run(
             ["git", "-C", str(PROJECT_ROOT), *words], capture_output=True, text=True, start_new_session=True
         )
@@ -139,7 +139,7 @@ def git(*words: str) -> str:
 
 
 def commit_of(name: str) -> str | None:
-    """The commit that a name means in this clone; None where it means none."""
+    """Commit that a name means in this clone; None where it means none."""
     with suppress(GateError):
         return git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     return None
@@ -151,7 +151,7 @@ def has_changes() -> bool:
 
 
 def working_tree() -> Code:
-    """The checkout that runs this."""
+    """The checkout of the running code."""
     commit = commit_of("HEAD")
     name = commit[:8] + " with changes" * has_changes() if commit else "this checkout"
     return Code(name, PROJECT_ROOT, commit)
@@ -159,7 +159,7 @@ def working_tree() -> Code:
 
 @contextmanager
 def checked_out(name: str) -> Iterator[Code]:
-    """A commit beside this checkout, in a temporary directory, as long as it is needed. Raises GateError."""
+    """Check a commit out into a temporary directory for the block. Raises GateError."""
     if (commit := commit_of(name)) is None:
         raise GateError(f"gate: '{name[:60]}' is no commit of this clone; see: git log")
     with Temporary("gate") as folder:
@@ -183,7 +183,7 @@ def rounds(
     cancel: threading.Event,
     say: Callable[[str], None] = log.info,
 ) -> Iterator[tuple[Measured, ...]]:
-    """Bench every side once a round, one after the other; each bench is recorded at `location`.
+    """Bench every side once a round, one after another. Each bench is recorded at `location`.
 
     Raises DsocrError.
     """

@@ -1,7 +1,7 @@
-"""The kernels of one stage under Nsight Compute, taken into the history.
+"""Kernels of one stage under Nsight Compute, recorded in the history.
 
 Runs `bench --nvtx-only` under `ncu`, which profiles the launches inside the stage's NVTX range one by one,
-and reads the table it writes. ncu has to be installed, and reading a GPU's counters may need a right.
+and reads its table. ncu must be installed, and reading a GPU's counters may need a permission.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ _SECONDS, _LAST_LINES = 1800.0, 3
 
 
 class ProfileError(DsocrError):
-    """ncu is not there, or gave no table; says what it printed."""
+    """ncu is missing, or wrote no table; has what it printed."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Plan of a profile: launches `skip` .. `skip + count - 1` of a stage of a page of `tokens` new ones."""
+    """Plan of a profile: launches `skip` .. `skip + count - 1` of a stage, on a page of `tokens` tokens."""
 
     stage: Stage
     skip: int
     count: int
     tokens: int
     ncu: str
-    """Name on the PATH, or a path."""
+    """Program: a name on the PATH, or a path."""
 
     def command(self, settings: Settings, table: Path) -> list[str]:
-        """Make the command line that writes the table. Base units keep the digits of short times."""
+        """Command line that writes the table. Base units keep the digits of short times."""
         bench = [
             sys.executable, "-m", "dsocr_core", "bench", "--nvtx-only", "--repeat", "1",
             "--tokens", str(self.tokens), "--engine", settings.engine, "--preset", settings.preset,
@@ -74,7 +74,7 @@ class Profile:
 
 
 def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[str, int]:
-    """Profile, and record it as a run. Returns its id and the number of launches. Raises ProfileError."""
+    """Profile a stage and record a run. Returns its id and the number of launches. Raises ProfileError."""
     with Temporary("ncu") as folder:
         table = Path(folder) / "ncu.details.csv"
         words = profile.command(settings, table)
@@ -110,7 +110,7 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
     except InvalidFile as error:
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
-    # A graph's launches may carry no range.
+    # Launches of a graph may have no range.
     launches = measured["kernel_launches"]
     measured["kernel_launches"] = launches.assign(stage=launches["stage"].fillna(stage.value))
     return measured

@@ -1,4 +1,4 @@
-"""A page drawn for measuring: text of any size, the same for all."""
+"""A drawn page for measuring: text at any size, the same for all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dsocr_core.settings import SettingsError
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """(width, height) of `1280x1280`. Raises SettingsError."""
+    """(width, height) of a text like `1280x1280`. Raises SettingsError."""
     width, cross, height = text.lower().partition("x")
     if not (cross and width.isascii() and height.isascii() and width.isdigit() and height.isdigit()):
         raise SettingsError(f"size is '{text[:40]}': give WIDTHxHEIGHT in pixels, like 1280x1280")
@@ -18,7 +18,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def draw_page(path: Path, size: tuple[int, int], number: int) -> Path:
-    """A page of text lines; each number is another page."""
+    """Draw a page of text lines. Each number is another page."""
     picture = Image.new("RGB", size, "white")
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(max(10, size[1] // 40))
     for line, top in enumerate(range(size[1] // 20, size[1] * 19 // 20, max(14, size[1] // 25))):

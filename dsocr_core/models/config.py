@@ -1,7 +1,7 @@
 """Model sizes as frozen dataclasses, read from a checkpoint's `config.json`.
 
-The published code hard-codes the sizes of its towers and ignores what the file says of them; this
-reads them all, so one code path runs the published, the embedded and the test checkpoints.
+The published code hard-codes the sizes of its towers and ignores the file's. Here all are read from it, so
+that one code path runs the published, the embedded and the test checkpoints.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
-"""Way out for a checkpoint with quantised weights."""
+"""Advice for a checkpoint with quantised weights."""
 WINDOW_FIELDS = ("sliding_window_size", "sliding_window")
-"""Names of the decoder's window, the first that is not 0 counts."""
+"""Names of the decoder's window; the first that is not 0 counts."""
 COMPUTED: Mapping[str, tuple[Any, ...]] = {
     "use_mla": (False,), "q_lora_rank": (0,), "kv_lora_rank": (0,),
     "norm_topk_prob": (False,), "scoring_func": ("softmax",), "topk_method": ("greedy",),
     "n_group": (1,), "topk_group": (1,), "moe_layer_freq": (1,), "hidden_act": ("silu", "swish"),
     "attention_bias": (False,), "mlp_bias": (False,), **dict.fromkeys(WINDOW_FIELDS, (0,)),
 }  # fmt: skip
-"""Values that our engines and FLOPs compute, of fields that change the decoder's arithmetic. A field that is
-null or left out has the first."""
+"""Fields that change the decoder's arithmetic, with the values that our engines and FLOPs support. A field
+that is null or missing has the first value."""
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
     "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok", "n_shared_experts",
@@ -33,11 +33,11 @@ _SIZES = (
 _FROM_0 = ("first_k_dense_replace", "bos_token_id", "eos_token_id")
 _MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
 _MOST_ELSE = 2**24
-"""Sizes that no model exceeds."""
+"""Upper limit of all other sizes."""
 
 
 class ConfigError(DsocrError):
-    """A config.json that is missing, foreign or inconsistent; names the file and the field."""
+    """A config.json that is missing, foreign or inconsistent. Names the file and the field."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Tower:
 
     @property
     def mlp_width(self) -> int:
-        """`vision_config.mlp_ratio` of the published file is not what its code uses."""
+        """Width of the feed-forward. The published code ignores the file's `vision_config.mlp_ratio`."""
         return 4 * self.width
 
 
 @dataclass(frozen=True)
 class SamConfig(Tower):
-    """ViT with window attention. `image_size` sets the learned position table's grid."""
+    """Sizes of SAM, a ViT with window attention. `image_size` sets the position table's grid."""
 
     global_attn_indexes: tuple[int, ...]
     downsample_channels: tuple[int, int]
@@ -72,13 +72,13 @@ class SamConfig(Tower):
 
     @property
     def grid(self) -> int:
-        """Patches along a side at the position table's own size."""
+        """Patches along a side of the position table."""
         return self.image_size // self.patch_size
 
 
 @dataclass(frozen=True)
 class ClipConfig(Tower):
-    """ViT over SAM's output. `positions` counts the class token."""
+    """Sizes of CLIP, a ViT over SAM's output. `positions` counts the class token."""
 
     image_size: int
     patch_size: int
@@ -91,14 +91,14 @@ class ClipConfig(Tower):
 
 @dataclass(frozen=True)
 class Qwen2Config(Tower):
-    """A Qwen2 decoder as an encoder. The sizes beside its width are those of the published code."""
+    """Sizes of a Qwen2 decoder as an encoder. All but the width are those of the published code."""
 
     layers: int = 24
     heads: int = 14
     kv_heads: int = 2
     mlp_width: int = 4864
     queries: tuple[int, int] = (144, 256)
-    """Learned queries of a view of 768 pixels and of one of 1024."""
+    """Numbers of learned queries, of a view of 768 pixels and of one of 1024."""
     rms_norm_eps: float = 1e-6
     rope_theta: float = 1_000_000.0
 
@@ -111,7 +111,7 @@ class ProjectorConfig:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """DeepSeek-V2 style decoder with plain multi-head attention and a mixture of experts."""
+    """Sizes of a DeepSeek-V2 style decoder with plain multi-head attention and a mixture of experts."""
 
     vocab_size: int
     hidden_size: int
@@ -124,14 +124,14 @@ class DecoderConfig:
     shared_experts: int
     first_dense_layers: int
     max_positions: int | None
-    """Context limit in tokens; None when the file names none."""
+    """Context limit in tokens; None where the file names none."""
     bos_token_id: int
     eos_token_id: int
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
     routed_scaling_factor: float = 1.0
     window: int | None = None
-    """New tokens that a token sees, itself among them, beside the whole prompt; None: all."""
+    """New tokens, itself included, that a token sees after the whole prompt; None for all."""
 
     @property
     def head_dim(self) -> int:
@@ -147,7 +147,7 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of a model, which has one of the two second encoders."""
+    """Sizes of a model. It has one of the two second encoders."""
 
     sam: SamConfig
     projector: ProjectorConfig
@@ -159,7 +159,7 @@ class ModelConfig:
 
 
 def shared_sizes(root: Section, window: bool = False) -> tuple[SamConfig, ProjectorConfig, DecoderConfig]:
-    """The sizes that all models have. Raises ConfigError for what no model here computes."""
+    """Sizes that all models have. Raises ConfigError for values that no model here supports."""
     vision, projector = root.section("vision_config"), root.section("projector_config")
     tower, kind = vision.section("width").section("sam_vit_b"), projector.data.get("projector_type", "linear")
     wide, channels = tower.integers("global_attn_indexes"), tower.integers("downsample_channels")
@@ -200,7 +200,7 @@ def _decoder_config(root: Section, window: bool) -> DecoderConfig:
 
 
 def _check_arithmetic(part: Section, window: bool) -> None:
-    """Refuse by name what no decoder here computes. Raises ConfigError."""
+    """Raise ConfigError, with the field, for values that no decoder here supports."""
     for name, values in COMPUTED.items():
         unused = name in WINDOW_FIELDS and (window or part.data.get("use_sliding_window") is False)
         computed = unused or part.data.get(name) in (None, *values)
@@ -215,7 +215,7 @@ def _check_arithmetic(part: Section, window: bool) -> None:
 
 
 class Section:
-    """One object of a config.json, with errors that name the dotted field."""
+    """One object of a config.json. Its errors name the dotted field."""
 
     def __init__(self, data: Any, source: str, path: str = "") -> None:
         if not isinstance(data, Mapping):
@@ -223,12 +223,12 @@ class Section:
         self.data, self.source, self.path = data, source, path
 
     def hold(self, *rules: tuple[bool, str]) -> None:
-        """Raise ConfigError with the first rule that does not hold."""
+        """Raise ConfigError for the first rule that does not hold."""
         if problem := next((problem for holds, problem in rules if not holds), None):
             raise ConfigError(f"{self.source}: {problem}")
 
     def check(self, name: str, good: bool, wanted: str) -> None:
-        """Raise ConfigError that names a field and its value, unless that is good."""
+        """Raise ConfigError with a field and its value, unless `good`."""
         self.hold((good, f"{self._dotted(name)} is {self.data.get(name)!r:.60}; {wanted}"))
 
     def section(self, name: str) -> Section:

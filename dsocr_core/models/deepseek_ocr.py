@@ -8,7 +8,7 @@ from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
 
 
 def parse(root: Section, window: bool = False) -> ModelConfig:
-    """The sizes of a config.json, which may have a `window`, not read here. Raises ConfigError."""
+    """Sizes in a config.json. A `window` is passed in, not read here. Raises ConfigError."""
     section = root.section("vision_config").section("width").section("clip-l-14-224")
     clip = ClipConfig(*section.sizes("width", "layers", "heads", "image_size", "patch_size"))
     sam, projector, decoder = shared_sizes(root, window)

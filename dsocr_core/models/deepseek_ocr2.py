@@ -1,4 +1,4 @@
-"""DeepSeek-OCR-2 (January 2026): a Qwen2 with learned queries in CLIP's place, tiles of 768, no row ends."""
+"""DeepSeek-OCR-2 (January 2026): a Qwen2 with learned queries in place of CLIP, tiles of 768, no row ends."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,9 @@ from dsocr_core.models.taps.table import ENCODER, PROJECTOR, SAM
 
 
 def parse(root: Section) -> ModelConfig:
-    """The sizes of a config.json. Raises ConfigError.
+    """Sizes in a config.json. Raises ConfigError.
 
-    Of the encoder the published file has the width alone, and SAM's last width in it is not the weights'.
+    Of the encoder the published file has only the width. SAM's last width in it differs from the weights'.
     """
     section = root.section("vision_config").section("width").section("qwen2-0-5b")
     names = [name for name in ("layers", "heads", "kv_heads", "mlp_width") if name in section.data]
@@ -51,7 +51,7 @@ DEEPSEEK_OCR2 = replace(
     ),
     preset="default",
     newline=False,
-    views=(768, 1024),  # there are queries for 144 and 256 features alone
+    views=(768, 1024),  # there are queries only for 144 and 256 features
     decoding=replace(
         DEEPSEEK_OCR.decoding, prompts={name: PROMPTS[name] for name in ("markdown", "free_ocr")}
     ),

@@ -1,4 +1,4 @@
-"""Devices: their names, what a GPU cannot do, and the block in which one is torch's current device."""
+"""Devices: their names, what a GPU lacks, and the block in which one is torch's current device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 import torch
 
 FULL = (8, 0)
-"""Compute capability from which a GPU has bf16 in hardware, and Triton and flash-attn support it."""
+"""First compute capability with bf16 in hardware and support by Triton and flash-attn."""
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Make it the current device inside the block: events, streams, graphs and Triton take that one."""
+    """Make a device torch's current one within the block: events, streams, graphs and Triton use that."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def device_name(device: torch.device) -> str:
-    """Name under which results and benches record a device."""
+    """Name of a device as results and benches record it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_processor()}, {torch.get_num_threads()} threads"
@@ -29,7 +29,7 @@ def device_name(device: torch.device) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """The processor's model; its architecture where the system does not say it."""
+    """Model of the CPU; its architecture where the system does not name it."""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(errors="replace")
         if found := re.search(r"^model name\s*: *(.+)", text, re.MULTILINE):
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 @dataclass(frozen=True)
 class Gpu:
-    """Facts of one GPU. `arches` are those for which this torch has kernels, like `sm_90`."""
+    """Facts of one GPU. `arches` are the architectures, like `sm_90`, that this torch has kernels for."""
 
     name: str
     capability: tuple[int, int]
@@ -49,7 +49,7 @@ class Gpu:
 
     @classmethod
     def of(cls, device: torch.device) -> Gpu:
-        """Ask torch about a GPU. Memory that torch holds unused counts as free."""
+        """Facts of a GPU from torch. Memory that torch caches counts as free."""
         free, total = torch.cuda.mem_get_info(device)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -59,7 +59,7 @@ class Gpu:
 
     @property
     def has_kernels(self) -> bool:
-        """True where this torch has code for its generation, or code that the driver compiles for it."""
+        """True where this torch has code for the GPU, or code that its driver can compile."""
         for kind, major, minor in re.findall(r"\b(sm|compute)_(\d+)(\d)[af]?\b", " ".join(self.arches)):
             same = kind == "compute" or int(major) == self.capability[0]
             if same and (int(major), int(minor)) <= self.capability:
@@ -77,7 +77,7 @@ class Gpu:
 
     @property
     def lacks(self) -> str:
-        """Name what it cannot do, and the way out; empty where nothing is missing."""
+        """What the GPU cannot do, and the way out; empty where nothing is missing."""
         if not self.has_kernels:
             return (
                 f"torch {torch.__version__} has no kernels for {self.title} (it has "
@@ -93,7 +93,7 @@ class Gpu:
 
 @functools.cache
 def no_gpu() -> str:
-    """Reason that torch has no GPU, in one line."""
+    """Why torch finds no GPU, in one line."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The table of models. Everything that differs between them is asked of a model's spec."""
+"""The table of models. All that differs between them is in a model's spec."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from dsocr_core.models.spec import ModelSpec as ModelSpec
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 
 MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
-"""By name."""
+"""Specs by name."""
 
 FIRST = DEEPSEEK_OCR
-"""The model of what names none: old records, and configs without architectures."""
+"""Spec for whatever names no model: old records, and configs without architectures."""
 
 _FILE_LIMIT = 4 * 1024 * 1024  # bytes
 
 
 def family_named(name: str) -> ModelSpec:
-    """The spec of that name. Raises DsocrError."""
+    """Spec of that name. Raises DsocrError."""
     if (spec := MODELS.get(name)) is None:
         raise DsocrError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
     return spec
 
 
 def family_of(config: Any, source: str = "config.json") -> ModelSpec:
-    """The model of a parsed config.json, the first where it names none.
+    """Spec for a parsed config.json; the first model where it names none.
 
-    `source` names it in errors. Raises DsocrError, ConfigError for what is no JSON object.
+    `source` names the file in errors. Raises DsocrError, ConfigError for JSON that is no object.
     """
     given = Section(config, source).data.get("architectures")
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
@@ -45,12 +45,12 @@ def family_of(config: Any, source: str = "config.json") -> ModelSpec:
 
 
 def spec_of(config: ModelConfig) -> ModelSpec:
-    """The spec of a model's sizes."""
+    """Spec of the model with these sizes."""
     return MODELS[config.family]
 
 
 def read_config(path: Path) -> tuple[Any, str]:
-    """The JSON of a `config.json`, or of the one inside a directory, and its name. Raises ConfigError."""
+    """JSON of a `config.json`, or of the one in a directory, and its path. Raises ConfigError."""
     file = path / "config.json" if path.is_dir() else path
     try:
         return parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True), str(file)
@@ -61,17 +61,17 @@ def read_config(path: Path) -> tuple[Any, str]:
 
 
 def load_config(path: Path) -> ModelConfig:
-    """The sizes in a `config.json`, or in the one inside a directory. Raises ConfigError."""
+    """Sizes in a `config.json`, or in the one in a directory. Raises ConfigError."""
     return parse_config(*read_config(path))
 
 
 def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
-    """The sizes in the parsed JSON of a config. `source` names it in errors. Raises DsocrError."""
+    """Sizes in the parsed JSON of a config. `source` names it in errors. Raises DsocrError."""
     return family_of(data, source).parse(Section(data, source))
 
 
 def preset_named(name: str, family: ModelSpec = FIRST) -> Preset:
-    """A model's preset of that name, in any case. Raises DsocrError."""
+    """Preset of a model, by its name in any case. Raises DsocrError."""
     if (found := family.presets.get(name.lower())) is None:
         raise DsocrError(f"unknown preset '{name}': choose one of {', '.join(family.presets)}")
     return found

@@ -1,7 +1,7 @@
-"""FLOPs that torch counts in a call, by module and operator: the one way to ask `FlopCounterMode`.
+"""FLOPs that torch's `FlopCounterMode` counts in a call, by module and operator.
 
 `scaled_dot_product_attention` is two `bmm` over the whole square on meta, the same number under a kernel's
-name on CUDA, and nothing on the CPU. The package flash-attn is invisible everywhere.
+name on CUDA, and nothing on the CPU. The package flash-attn is never counted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _CUDA_ATTENTION = {
     f"_scaled_dot_product_{kernel}_attention": "scaled_dot_product_attention"
     for kernel in ("flash", "efficient", "cudnn")
 }
-"""Names of CUDA's attention kernels, and the one that they share here."""
+"""Names of CUDA's attention kernels, and the one name used for all here."""
 
 
 @contextmanager
 def counting(fused: bool = False) -> Iterator[FlopCounterMode]:
-    """Count what runs inside the block, attention in its plain form unless `fused` leaves that to torch.
+    """Count the FLOPs of the block. Attention takes its plain form, unless `fused` keeps torch's.
 
-    The plain form is a switch of the whole process: off the meta device let no other model run meanwhile.
+    The plain form is set for the whole process: except on the meta device, run no other model meanwhile.
     """
     form = nullcontext() if fused else sdpa_kernel(SDPBackend.MATH)
-    # Not inference mode: the counter would take every composite operator apart in Python.
+    # Not inference mode, in which the counter would split every composite operator in Python.
     with torch.no_grad(), form, FlopCounterMode(display=False) as counter:
         yield counter
 
@@ -42,7 +42,7 @@ def counting(fused: bool = False) -> Iterator[FlopCounterMode]:
 def count_flops(
     call: Callable[..., Any], *arguments: Any, fused: bool = False, **named: Any
 ) -> tuple[Any, dict[str, Flops]]:
-    """Return the call's result and torch's FLOPs by module path. A path begins with the outermost class."""
+    """Run a call. Returns its result, and FLOPs by module path, which begins with the outermost class."""
     with counting(fused) as counter:
         result = call(*arguments, **named)
     modules: dict[str, Flops] = {EVERYTHING: Counter()}

@@ -14,18 +14,18 @@ CELLS = ("<td>", "</td>")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One cause. `change` are fields of the request, of the altered model, or `dtype`."""
+    """One possible cause. `change` are fields of the request, of `Altered`, or `dtype`."""
 
     name: str
     words: str
-    """Words that follow "B is reproduced with"."""
+    """Text after "B is reproduced with"."""
     group: str
-    """Subject that it changes; two of a group exclude each other."""
+    """What it changes. Two hypotheses of a group exclude each other."""
     change: Mapping[str, Any] = field(hash=False)
 
 
 def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()) -> Hypothesis:
-    """B has this n-gram rule."""
+    """Hypothesis that B has this n-gram rule."""
     words = f"n-gram {size}" + (f", window {window}" if window else "") if size else "no n-gram rule"
     name = "ngram-off" if size == 0 else f"ngram-{size}" + (f"-{window}" if window else "")
     change = {"no_repeat_ngram_size": size, "ngram_window": window, "ngram_whitelist": whitelist}
@@ -33,7 +33,7 @@ def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()
 
 
 def hypotheses_of(model: str) -> tuple[Hypothesis, ...]:
-    """A model's hypotheses, cheap and likely ones first, those that fit any model last."""
+    """Hypotheses for a model: cheap and likely ones first, those for every model last."""
     rules = (ngram_hypothesis(*rule) for rule in _RULES[model])
     return *rules, *(Hypothesis(*row) for models, *row in _ROWS if model in models)
 
@@ -69,4 +69,4 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ((*_RULES,), "fp16", "float16", "dtype", {"dtype": "float16"}),
     ((*_RULES,), "bf16", "bfloat16", "dtype", {"dtype": "bfloat16"}),
 )
-"""Models, and the fields of their hypothesis."""
+"""Names of models, and the fields of their hypothesis."""

@@ -1,4 +1,4 @@
-"""The whole model: vision's stages one after another, fusion, decoder. No clocks and no NVTX here.
+"""The whole model: stages of vision, fusion, decoder. No clocks and no NVTX here.
 
 Letters: T tiles, S view side in pixels, G feature map side, q tokens along a tile's side, N tokens, C width.
 """
@@ -22,8 +22,8 @@ Tokens = tuple[Tensor | None, tuple[int, int], Tensor]
 
 
 class Projector(nn.Module):
-    """Projector of the second encoder's features (T, G*G, C) -> (T, G*G, hidden). One that `joins` takes
-    CLIP's with the class token (T, 1 + G*G, C) and SAM's (T, C, G, G).
+    """Projector of the second encoder's features (T, G*G, C) -> (T, G*G, hidden). With `joins` it takes
+    CLIP's with class token (T, 1 + G*G, C) and SAM's (T, C, G, G).
     """
 
     def __init__(self, config: ProjectorConfig, joins: bool) -> None:
@@ -37,9 +37,9 @@ class Projector(nn.Module):
 
 
 class OcrModel(nn.Module):
-    """All of one checkpoint: SAM, a second encoder over its features, a projector of both, the decoder.
+    """Model of a checkpoint: SAM, a second encoder over its features, the projector, the decoder.
 
-    The second encoder's name is that of its stage: `clip` or `encoder`. Weights are torch's own.
+    The second encoder is an attribute named as its stage: `clip` or `encoder`. Weights are torch's own.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -66,8 +66,8 @@ class OcrModel(nn.Module):
 
     @property
     def parts(self) -> tuple[Callable[..., Tensor], ...]:
-        """Functions of the spec's vision stages: normalised pixels (T, 3, S, S) and the outputs of the stages
-        before, the newest last -> the stage's own output."""
+        """Functions of the vision stages. Each takes the normalised pixels (T, 3, S, S) and the outputs of
+        the stages before, the newest last."""
         encoder = self.get_submodule([*self.family.vision][1])
         return (
             lambda pixels: self.sam(pixels),  # (T, C_sam, G, G)
@@ -84,9 +84,9 @@ class OcrModel(nn.Module):
         return embeddings.masked_scatter(image_mask.unsqueeze(-1), vision.to(embeddings.dtype))
 
     def sequence(self, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor) -> Tensor:
-        """An image's tokens in the order of the prompt, (V, C): tiles, the global view, the separator.
+        """Tokens of an image in the prompt's order, (V, C): tiles, the global view, the separator.
 
-        Each row ends with the newline; where the model has none, the tiles stand one after another.
+        Each row ends with the newline. Without a newline the tiles follow one another.
         """
         views = [*([] if tiles is None else [(tiles, grid)]), (global_view, (1, 1))]
         if self.family.newline:

@@ -1,4 +1,4 @@
-"""Resolution presets: what `infer(base_size, image_size, crop_mode)` does. A model's are in its row."""
+"""Resolution presets: `infer(base_size, image_size, crop_mode)` of the published code by name."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -6,13 +6,13 @@ from math import ceil
 TILE_SIZE = 640
 """Side of a crop tile in pixels; fixed in the published code whatever `image_size` says."""
 MIN_TILES, MAX_TILES = 2, 9
-"""Tiles of a page that is cut, as published; other engines stop at 6 or go on to 32."""
+"""Fewest and most tiles of a page that is cut, as published. Other engines take 6 or 32."""
 PATCH_SIZE, DOWNSAMPLE_RATIO = 16, 4
 
 
 @dataclass(frozen=True)
 class Preset:
-    """One resolution mode; a page that is cut has at most `max_tiles` tiles of `tile_size` pixels."""
+    """One resolution mode. A page that is cut has at most `max_tiles` tiles of `tile_size` pixels."""
 
     name: str
     base_size: int
@@ -28,12 +28,12 @@ class Preset:
 
 
 def by_name(*presets: Preset) -> dict[str, Preset]:
-    """A model's presets."""
+    """Presets of a model by name."""
     return {preset.name: preset for preset in presets}
 
 
 def cut(preset: Preset, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
-    """Change how a preset cuts pages; default arguments keep its own values."""
+    """Change how a preset cuts pages. Default arguments keep its own values."""
     if preset.crop_mode and max_tiles != MAX_TILES:
         preset = replace(preset, max_tiles=max_tiles)
     if preset.crop_mode and tile_size != TILE_SIZE:

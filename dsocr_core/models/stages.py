@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """One timed, NVTX-marked part of a recognition; its text is the name of the NVTX range."""
+    """One timed and marked part of reading a page. Its text is the name of the NVTX range."""
 
     PREPROCESS = "preprocess"
     TOKENIZER = "tokenizer"
@@ -20,14 +20,14 @@ class Stage(StrEnum):
 
 
 INSIDE_PREFILL = (Stage.SAM, Stage.ENCODER, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION)
-"""Vision stages. They run in the first forward pass: never add their time to prefill's."""
+"""Vision stages, which are part of prefill: never add their times to it."""
 COMPUTED = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
-"""Stages with work of a model in them."""
+"""Stages in which the model computes."""
 TOP_LEVEL = tuple(stage for stage in Stage if stage not in INSIDE_PREFILL)
-"""Stages that follow one another; their times sum to the time of a recognition."""
+"""Stages that follow one another. Their times add up to the time of a page."""
 COLOURS: Mapping[str, str] = {
     Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.SAM: "#0072B2", Stage.ENCODER: "#332288",
     Stage.CLIP: "#56B4E9", Stage.PROJECTOR: "#009E73", Stage.VISION_FUSION: "#7FC8A9",
     Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00", Stage.POSTPROCESS: "#CC79A7",
 }  # fmt: skip
-"""Stage colours of every chart."""
+"""Colours of the stages in every chart."""

@@ -1,7 +1,7 @@
-"""Unlimited-OCR (Baidu, June 2026): DeepSeek-OCR's modules, of whose new tokens the last 128 are remembered.
+"""Unlimited-OCR (Baidu, June 2026): DeepSeek-OCR's modules, with a window over the last 128 new tokens.
 
-Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded. Its names of
-weights are DeepSeek-OCR's: config.json alone tells the two apart.
+Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded. Its weights
+have DeepSeek-OCR's names: only config.json tells the two apart.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from dsocr_core.models.spec import Decoding
 
 
 def parse(root: Section) -> ModelConfig:
-    """The sizes of a config.json. Raises ConfigError."""
+    """Sizes in a config.json. Raises ConfigError."""
     like = parse_deepseek_ocr(root, window=True)
     name = next((name for name in WINDOW_FIELDS if root.data.get(name)), WINDOW_FIELDS[-1])
     return replace(like, decoder=replace(like.decoder, window=root.size(name)), family="unlimited_ocr")

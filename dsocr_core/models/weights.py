@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
-"""Types in which weights may be stored: a number of another type means nothing without its scale."""
+"""Types in which weights may be stored. Other types need a scale to mean anything."""
 _INDEX_LIMIT = 64 * 1024 * 1024  # bytes
 
 
@@ -47,15 +47,15 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
-    """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
+    """Model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Strict: raises DsocrError that lists the first few missing, unexpected or misshapen weights.
+    Strict: raises DsocrError that lists the first missing, unexpected or misshapen weights.
     """
     shards = _shards(directory)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
-    if config.clip is not None:  # 0, 1, ...: fine-tunes bring them, nothing is read of them
+    if config.clip is not None:  # 0, 1, ...: fine-tuned checkpoints have them; they are not read
         shapes["model.vision_model.embeddings.position_ids"] = 1, config.clip.positions
     missing, unexpected, misshapen = dict.fromkeys(expected), list[str](), list[str]()
     for shard in shards:
@@ -86,7 +86,7 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
-    """A model of that size with seeded random weights, the same on the same kind of device.
+    """Model of that size with seeded random weights, equal on devices of the same kind.
 
     Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range.
     """
@@ -107,7 +107,7 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
 
 
 def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
-    """The modules with uninitialised storage on the device, nothing on the host besides."""
+    """Modules with uninitialised memory on the device, and none on the host."""
     model = empty_model(config, dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
     if device.type == "cuda":
@@ -116,7 +116,7 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
         raise DsocrError(
             f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
         )
-    # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
+    # Not `to_empty`, which imports symbolic algebra for the strides of such tensors.
     for module in model.modules():
         for name, shape in [(name, weight.shape) for name, weight in module.named_parameters(recurse=False)]:
             storage = torch.empty(shape, dtype=dtype, device=device)
@@ -125,18 +125,18 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
 
 
 def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Memory that a model's weights take."""
+    """Bytes of a model's weights."""
     return sum(parameter.nbytes for parameter in empty_model(config, dtype).parameters())
 
 
 def empty_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
-    """The modules of a model of those sizes without memory, on the meta device."""
+    """Modules of a model of those sizes without memory, on the meta device."""
     with torch.device("meta"), _Unfilled():
         return OcrModel(config).to(dtype)
 
 
 def _require_gpu(gpu: Gpu, needed: int) -> None:
-    """Say what the GPU is. Raises DsocrError where it cannot run anything, or the weights do not fit."""
+    """Log the GPU's facts. Raises DsocrError where it cannot run anything, or the weights do not fit."""
     takes = f"the weights take {needed / 1e9:,.1f} GB"
     if not gpu.has_kernels:
         raise DsocrError(gpu.lacks)
@@ -149,7 +149,7 @@ def _require_gpu(gpu: Gpu, needed: int) -> None:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Modules leave their new weights as they are, which are written afterwards.
+    """Mode in which modules leave new weights unset: they are written afterwards.
 
     Random numbers for tensors without memory would import torch's compiler first.
     """
@@ -161,7 +161,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 def _shards(directory: Path) -> list[Path]:
-    """The files of a checkpoint directory's weights. Raises DsocrError."""
+    """Files with the weights of a checkpoint directory. Raises DsocrError."""
     index, single = directory / INDEX_NAME, directory / SINGLE_NAME
     if not index.is_file():
         if single.is_file():

@@ -1,1 +1,1 @@
-"""Two runs of a page compared tensor by tensor: the first output that differs, and why."""
+"""Two readings of a page compared tensor by tensor: the first output that differs, and its cause."""

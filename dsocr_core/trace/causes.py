@@ -1,9 +1,8 @@
-"""From the pattern of the first difference to its cause, and to a sentence in plain words.
+"""The cause of the first difference, from its pattern, and a sentence about it.
 
-What was tapped before the first difference is equal, so only one operation, or one module's weights, stand
-between. Which of them it was shows in the pattern: rounding is dense and small, a weight hits its own
-channels, a mask or a position acts along the sequence. Where both dumps have fingerprints of the weights,
-other weights are no guess.
+All tensors before the first difference are equal, so one operation, or one module's weights, made it. The
+pattern shows which: rounding is dense and small, a weight changes its own channels, a mask or a position acts
+along the sequence. Where both dumps have fingerprints of the weights, other weights are certain.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import part_of, stage_of, weights_of
 
 ROUNDING_ULP = 32
-"""Most that rounding adds up to along a sum."""
+"""Most ULP that rounding adds up to along a sum."""
 FEW_CHANNELS = 0.02
 MANY_ULP = 999
-"""More are said as a part of the standard deviation: they are no rounding, and mean little as a number."""
+"""ULP beyond which a difference is told as a share of the standard deviation: it is no rounding."""
 _SHOWN = 3
 
 
 def causes_of(
     found: Sequence[Measured], about_a: Mapping[str, Any], about_b: Mapping[str, Any]
 ) -> tuple[Cause, ...]:
-    """Find what explains the first difference, likeliest first; then weights that differ elsewhere."""
+    """Causes of the first difference, the likeliest first; then weights that differ elsewhere."""
     first = next((one for one in found if one.row.differs), None)
     if first is None:
         return ()
@@ -44,21 +43,21 @@ def causes_of(
 
 
 class _Evidence:
-    """Facts that are known beside the tensors."""
+    """Known facts besides the tensors."""
 
     def __init__(self, found: Sequence[Measured], a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
         self._by_name = {(one.row.call, one.key): one for one in found}
         ours, theirs = (one.get("weights") for one in (a, b))
         self.weights_known = isinstance(ours, dict) and isinstance(theirs, dict) and bool(ours and theirs)
         self.changed: list[str] = []
-        # A float32 oracle of bfloat16 weights has the same values in other bits.
+        # A float32 oracle has the values of the bfloat16 weights in other bits.
         if isinstance(ours, dict) and isinstance(theirs, dict) and a.get("dtype") == b.get("dtype"):
             self.changed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
         prompts = a.get("prompt_ids"), b.get("prompt_ids")
         self.other_prompt = None not in prompts and prompts[0] != prompts[1]
 
     def at(self, like: Measured, part: str) -> Measured | None:
-        """Another part of the same block, call and pass."""
+        """Comparison of another part of the same block, call and pass."""
         _, mark, view = like.key.partition("@")
         return self._by_name.get((like.row.call, f"{block_of(like.row.name)}.{part}{mark}{view}"))
 
@@ -87,7 +86,7 @@ def _explained(first: Measured, evidence: _Evidence) -> tuple[CauseKind, str]:
 
 
 def _is_rounding(one: Measured, evidence: _Evidence) -> bool:
-    """Dense over the channels and small: at most about an ULP on average, nowhere many."""
+    """Tell whether it is dense over the channels and small: about an ULP on average, nowhere many."""
     error, ulps = one.row.error, one.row.max_ulp
     if one.pattern is None or error is None or ulps is None or _few_channels(one):
         return False
@@ -101,9 +100,9 @@ def _is_rounding(one: Measured, evidence: _Evidence) -> bool:
 
 
 def _few_channels(one: Measured) -> bool:
-    """Tell whether the difference keeps to few channels, row after row.
+    """Tell whether the same few channels differ in every row.
 
-    Of a single row: whether it is in few places and more than a rounding or two.
+    Of a single row: whether it differs in few places, by more than one or two roundings.
     """
     if one.pattern is None or one.pattern.channels_share > FEW_CHANNELS:
         return False
@@ -127,7 +126,7 @@ def _router(change: RouterChange, weights_known: bool) -> tuple[CauseKind, str]:
 
 
 def _positions(first: Measured, evidence: _Evidence) -> tuple[CauseKind, str] | None:
-    """Tell positions, which change the keys' rotation, from a mask, which changes the sum of values."""
+    """Tell positions, which rotate the keys, from a mask, which changes the sum of values."""
     name, part = first.row.name, part_of(first.row.name)
     profile = first.pattern.profile if first.pattern else ()
     along, grows = "", False
@@ -156,7 +155,7 @@ def _resize(first: Measured, evidence: _Evidence) -> tuple[CauseKind, str] | Non
     over_grid = norm is not None and norm.shape[1:3] == first.shape[1:3]
     if part == "qkv" and (over_grid or not evidence.weights_known):
         return None
-    if over_grid:  # windows keep the table's own size: only attention over the whole grid resizes
+    if over_grid:  # windows use the table as it is: only attention over the whole grid resizes it
         return "resize", "another resize of the relative position table"
     return "mask_or_positions", "another window layout or other relative positions"
 
@@ -170,7 +169,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compared: int, steps: int) -> str:
-    """The finding in plain words: what is equal is so in the prefill and `steps` decode steps."""
+    """Sentence about a finding. What is equal is so in the prefill and `steps` decode steps."""
     if not compared:
         return "Nothing was compared: the two sides have no output of the same name."
     if first is None:
@@ -188,7 +187,7 @@ def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compare
 
 
 def block_words(block: str) -> str:
-    """`clip.block0` as `CLIP block 0`, `decoder.layer3` as `decoder layer 3`."""
+    """Name of a block for people: `clip.block0` is `CLIP block 0`, `decoder.layer3` is `decoder layer 3`."""
     stage, _, rest = block.partition(".")
     stage = {"sam": "SAM", "clip": "CLIP"}.get(stage, stage)
     rest = re.sub(r"^(block|layer)([0-9]+)$", r"\1 \2", rest)

@@ -1,4 +1,4 @@
-"""Two dumps tensor by tensor, streaming: bits, ULP, and how large and how spread the difference is.
+"""Two dumps compared tensor by tensor: bits, ULP, and the size and spread of each difference.
 
 Letters: R rows (tokens, patches), C width.
 """
@@ -18,27 +18,27 @@ from dsocr_core.reading.trace_records import RouterChange, TensorDifference
 from dsocr_core.trace.names import NameOrder, in_vision
 
 CHUNK = 1 << 22
-"""Elements compared at once: with their float32 copies under 200 MB."""
+"""Elements that are compared at once; with float32 copies they take less than 200 MB."""
 BINS = 8
 TIE = 0.03
-"""Two experts stand at a tie where their weights differ by less: some units of a bfloat16 logit."""
+"""Difference of two experts' weights below which they tie: some units of a bfloat16 logit."""
 
 _FRACTION_BITS = {torch.bfloat16: 7, torch.float16: 10, torch.float32: 23}
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Spread of a difference."""
+    """How a difference is spread."""
 
     channels_share: float
-    """Share of the channels, those with a difference."""
+    """Share of the channels that differ."""
     profile: tuple[float, ...]
-    """The error of eighths of the rows, first to last; empty for fewer rows."""
+    """Errors of eighths of the rows, first to last; empty for fewer than eight rows."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A pair of tensors, compared; `pattern` only where they differ."""
+    """A compared pair of tensors. `pattern` is None where they are equal."""
 
     row: TensorDifference
     key: str
@@ -50,7 +50,7 @@ class Measured:
 def compare(
     a: Dump, b: Dump, device: torch.device | None = None, on_call: Callable[[int], None] = lambda call: None
 ) -> Iterator[Measured]:
-    """Every pair of tensors that both dumps have, in the order of computing; one pair in memory at a time."""
+    """Compare every pair of tensors that both dumps have, in the order of computing, one pair in memory."""
     for call in range(min(a.calls, b.calls)):
         on_call(call)
         theirs = set(b.keys(call))
@@ -60,7 +60,7 @@ def compare(
 
 
 def unpaired(a: Dump, b: Dump) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names that only one side has, in the calls that both have."""
+    """Names that only one side has, in calls that both have."""
     calls = range(min(a.calls, b.calls))
     keys = ((key for call in calls for key in dump.keys(call)) for dump in (a, b))
     of_a, of_b = (dict.fromkeys(key.partition("@")[0] for key in each) for each in keys)
@@ -82,8 +82,8 @@ def _measured(a: Dump, b: Dump, call: int, key: str, device: torch.device) -> Me
 def compare_tensors(
     x: Tensor, y: Tensor, name: str = "", call: int = 0, view: int = 0, device: torch.device | None = None
 ) -> tuple[TensorDifference, Pattern | None]:
-    """Figures of one pair. Of two lengths of one sequence the last rows are compared; tensors that do not
-    fit at all differ in every element."""
+    """Figures of one pair. Of sequences of two lengths the last rows are compared; tensors of other shapes
+    differ in every element."""
     dtypes = [str(each.dtype).removeprefix("torch.") for each in (x, y)]
     x, y = (each.reshape(-1, each.shape[-1]) if each.ndim else each.reshape(1, 1) for each in (x, y))
     if x.shape != y.shape and x.shape[1] == y.shape[1] and not in_vision(name):
@@ -94,7 +94,7 @@ def compare_tensors(
         figures = [1.0, None, None, None]
     elif x.dtype != y.dtype and x.is_floating_point() and y.is_floating_point():
         narrow = min((x.dtype, y.dtype), key=lambda dtype: torch.finfo(dtype).bits)
-        # Float32 on one side is compared as the other would have stored it.
+        # float32 is rounded to the other side's type
         x, y = x.to(narrow), y.to(narrow)
     if not figures and torch.equal(x, y):
         figures = [0.0, 0, 0.0, 0.0]
@@ -141,10 +141,10 @@ class _Sums:
 
 
 def unit(x: Tensor, y: Tensor, dtype: torch.dtype, least: float) -> Tensor:
-    """The unit in the last place that `dtype` has at the larger of two float32 values.
+    """Unit in the last place that `dtype` has at the larger of two float32 values.
 
-    Never smaller than that of `least`, the tensor's standard deviation: a sum that comes out near zero
-    carries the rounding of its terms, thousands of its own units.
+    It is never smaller than that of `least`, the tensor's standard deviation: a sum near zero carries the
+    rounding of its terms, thousands of its own units.
     """
     size = torch.maximum(x.abs(), y.abs()).nan_to_num(0.0, 0.0, 0.0).clamp_min(max(least, 1e-30))
     _, exponent = torch.frexp(size)  # size = m * 2**e with m in [0.5, 1)
@@ -170,7 +170,7 @@ def _profile(per_row: Tensor, std: float) -> tuple[float, ...]:
 def _router_change(
     name: str, call: int, ids_a: Tensor, ids_b: Tensor, weights_a: Tensor, weights_b: Tensor
 ) -> RouterChange:
-    """Ids rise along a row, so other ids are another set; a tie where the sorted weights are nearly equal."""
+    """Whether the router chose other experts (ids rise along a row), and whether by a tie of weights."""
     changed = (ids_a != ids_b).any(dim=1)
     one, other = (x.float().sort(dim=1).values for x in (weights_a[changed], weights_b[changed]))
     ties = ((one - other).abs() <= TIE * torch.maximum(one, other)).all(dim=1)

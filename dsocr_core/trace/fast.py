@@ -1,10 +1,10 @@
-"""A page read by the fast engine, graphs and all, with its taps on.
+"""A page read by the fast engine with its CUDA graphs and taps.
 
-A host's hook sees nothing inside a CUDA graph, so the copies are recorded with it: the operations between
-matrix products, and the kernels of a decode step, each leave a copy of what they wrote in a buffer that stays
-where it is. After a replay it is read. What one kernel does whole has no value between.
+Hooks see nothing inside a CUDA graph, so copies are captured with it. The operations between matrix products,
+and the kernels of a decode step, copy their outputs into buffers that stay in place. They are read after a
+replay. What one kernel computes as a whole has no value between.
 
-An operation is named by the weight it takes: a norm's is that of a module, which the table of taps has.
+An operation is named by the weight it takes: the table of taps has the module of each norm.
 
 Letters: M patches of all views, N tokens, C width, h heads, D head dim, k experts a token, I inner width.
 """
@@ -41,7 +41,7 @@ from dsocr_core.trace.sides import Task, about_engine, weights_of_model
 
 
 def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
-    """Read the page as the fast engine does, graphs and all, with the weights of any engine.
+    """Read and record a page with the fast engine, with the weights of any engine.
 
     Returns the new tokens. Raises DsocrError.
     """
@@ -51,7 +51,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
     with engine.modes():
         page, pixels = engine.take_in(task.request, None, timer)
         prompt = page.prompt.ids
-        # One position to spare: the last token must not end the page before its step was seen.
+        # One position more: the last token must not end the page before its step is recorded.
         positions = len(prompt) + task.limit + 2
         weights = pack(model.decoder)
         step = TappedStep(weights, model.config.decoder, positions, engine.rotary_dtype, NO_TOKEN)
@@ -98,7 +98,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
 
 
 class NamedOps(Ops):
-    """Copies what the operations take and give, by names; in a captured graph the copies are its buffers."""
+    """Operations that copy their inputs and outputs by name. A captured graph keeps the copies in buffers."""
 
     def __init__(self, model: OcrModel) -> None:
         super().__init__(model.device.type == "cuda")
@@ -115,12 +115,12 @@ class NamedOps(Ops):
         }
 
     def note(self, name: str, tensor: Tensor) -> None:
-        """Copy a tensor of the table."""
+        """Copy a tensor that the table of taps names."""
         if name in self._names:
             self.copies[name] = tensor.detach().clone()
 
     def note_parts(self, **tensors: Tensor) -> None:
-        """Copy tensors of the block under way."""
+        """Copy tensors of the current block."""
         for part, tensor in tensors.items():
             self.note(f"{self._block}.{part}", tensor)
 
@@ -134,8 +134,8 @@ class NamedOps(Ops):
         weights: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The table has a norm's output after its input, and above that the outputs that were added."""
-        before = None if added is None else added.clone()  # it may be overwritten
+        """In the table a norm's output comes after its input, and before that the outputs that were added."""
+        before = None if added is None else added.clone()  # the next operation may overwrite it
         total, normed = super().add_norm(x, gain, eps, added, routed, weights, bias)
         # CLIP's first norm takes a copy of its weight in float32.
         row = self._norms.get(gain.data_ptr())
@@ -176,7 +176,7 @@ class NamedOps(Ops):
 
     def experts(self, x: Tensor, layer: LayerWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
         outputs, weights = super().experts(x, layer, each, scaling)
-        # Which experts they were stays inside: the same kernel says it again.
+        # The ids stay inside: the same kernel makes them once more.
         ids = x.new_empty(len(x), each, dtype=torch.int32)
         self.kernels(route_tokens)(x, layer.router, ids, torch.empty_like(weights), scaling)
         ids, order = ids.sort(dim=-1)
@@ -186,7 +186,7 @@ class NamedOps(Ops):
 
 
 class TappedTowers(VisionTowers):
-    """Vision whose copies are told apart by stage, with what went into the projector."""
+    """Vision whose copies are named by stage, with the projector's input."""
 
     def __init__(self, engine: Engine) -> None:
         model = engine.checkpoint.model
@@ -215,7 +215,7 @@ class TappedTowers(VisionTowers):
         return out
 
     def record(self, recorder: Recorder, views: Sequence[Tensor]) -> None:
-        """Write the copies of a pass, rows of all views as a tensor of each view size."""
+        """Write the copies of a pass, as a tensor for each view size."""
         patches: Groups = [(view.shape[0], view.shape[2] // self._config.sam.patch_size) for view in views]
         features: Groups = [(count, side // 4) for count, side in patches]
         windowed = set(range(self._config.sam.layers)) - set(self._config.sam.global_attn_indexes)
@@ -225,7 +225,7 @@ class TappedTowers(VisionTowers):
         # The last block of an encoder goes on with its answers alone.
         answers = "" if second is None else f"encoder.block{second.layers - 1}"
         for name, rows in self._copies[0].items():
-            if name not in {f"sam.block{number}.attn" for number in windowed}:  # windows lie otherwise
+            if name not in {f"sam.block{number}.attn" for number in windowed}:  # windows have another layout
                 _write(recorder, name, rows, patches)
         _write(recorder, "sam.out", self._features, features)
         for name, rows in self._copies[1].items():
@@ -241,7 +241,7 @@ class TappedTowers(VisionTowers):
 def _write(
     recorder: Recorder, name: str, rows: Tensor, groups: Groups, more: Sequence[int] | None = None
 ) -> None:
-    """A tensor of each view size, a pass of the eager engine; a view has `more` rows than patches."""
+    """Write a tensor for each view size, like the eager engine. A view has `more` rows than patches."""
     start = 0
     for number, (count, side) in enumerate(groups):
         end = start + count * (side**2 + (more[number] if more else 0))
@@ -254,7 +254,7 @@ def _key(name: str, number: int) -> str:
 
 
 class TappedPrefill(FastPrefill):
-    """A prompt's pass with its copies."""
+    """Prefill of a prompt with copies."""
 
     def __init__(self, engine: Engine) -> None:
         model = engine.checkpoint.model
@@ -262,7 +262,7 @@ class TappedPrefill(FastPrefill):
         super().__init__(model, self.named)
 
     def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The engine's attention core; (1, h, N, D) in and out."""
+        """Attention core of the engine with taps; (1, h, N, D) in and out."""
         out = self._attend(q, k, v)
         self.named.note_parts(mixed=key_rows(out[0]))
         return out
@@ -292,18 +292,18 @@ _WRITTEN = {
     "dense_down": (("{}.out", "_x"),),
     "mixture_down": (("{}.out", "_x"),),
 }
-"""Taps of what each kernel of a step wrote, by the step's attributes."""
+"""Taps by kernel of a step, with the step's attribute that the kernel wrote."""
 
 
 class TappedStep(DecodeStep):
-    """A decode step that copies what each kernel wrote before the next one overwrites it."""
+    """Decode step that copies each kernel's outputs before the next kernel overwrites them."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._copies: dict[str, Tensor] = {}
 
     def run(self) -> None:
-        """Run the step and copy its tensors. A graph of it has the copies, too."""
+        """Run the step and copy its tensors, also when it is captured."""
         layer = -1
         for kernel, launch in self.kernels():
             launch()
@@ -316,7 +316,7 @@ class TappedStep(DecodeStep):
                 self._copies[name].copy_(written)
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
-        """Give what the last run left, one row each. `position` is that of the token it was fed."""
+        """Tensors of the last run, one row each. `position` is that of the token that was fed."""
         copies, self.cache.length = dict(self._copies), position
         slot, _ = self.cache.place()
         for name, copy in copies.items():
@@ -329,7 +329,7 @@ class TappedStep(DecodeStep):
         for layer in range(self.config.layers):
             yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, slot].flatten()[None]
             yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, slot].flatten()[None]
-        # The head's kernel keeps the best of its rows only: both are made of the last hidden state.
+        # The head's kernel keeps its best rows only: both are made from the hidden state.
         normed = rms_norm_reference(self._x, self.weights.norm, self.config.rms_norm_eps)
         yield "norm", normed[None]
         yield "logits", (self.weights.head @ normed)[None]

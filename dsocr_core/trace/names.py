@@ -1,4 +1,4 @@
-"""Names of a trace: their order, their stages and blocks, the weights that act before each."""
+"""Names of tensors in a trace: their order, stages and blocks, and the weights before each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _STAGES = (*INSIDE_PREFILL, "decoder")
 
 @functools.cache
 def _rows() -> dict[str, tuple[tuple[int, int, int], tuple[str, ...]]]:
-    """Place of each name (its stage, the side of the blocks on which it is, its row), and the beginnings of
-    the published names of the weights that act before it."""
+    """Place of each name (stage, before, in or after the blocks, row), and published prefixes of the weights
+    that act before it."""
     found: dict[str, tuple[tuple[int, int, int], tuple[str, ...]]] = {}
     for spec in MODELS.values():
         for stage in (*spec.taps, DECODER):
@@ -37,7 +37,7 @@ def _rows() -> dict[str, tuple[tuple[int, int, int], tuple[str, ...]]]:
 
 
 class NameOrder:
-    """Sorts names as they are computed; a name that is not ours comes after, in the order it was met.
+    """Sorts names in the order of computing. Unknown names come last, in the order they were met.
 
     Vision runs once a pass (tiles, then the global view), so its second pass comes after the whole first.
     """
@@ -56,24 +56,24 @@ class NameOrder:
 
 
 def _split(name: str) -> tuple[str, int | None, str]:
-    """A name as the table has it, the number of its block, and the name inside that."""
+    """Name as the table has it, block number, and name inside the block."""
     found = _BLOCK.fullmatch(name)
     return (f"{found[1]}{{}}.{found[3]}", int(found[2]), found[3]) if found else (name, None, name)
 
 
 def stage_of(name: str) -> str:
-    """Stage of vision, else the name's first part."""
+    """Stage of vision, or the first part of any other name."""
     first = name.partition(".")[0]
     return "sam" if first == "pixels" else first
 
 
 def in_vision(name: str) -> bool:
-    """Tell whether it is part of a pass through vision, of which a page has several."""
+    """Tell whether a name belongs to vision, of which a page has several passes."""
     return stage_of(name) in INSIDE_PREFILL
 
 
 def part_of(name: str) -> str:
-    """The name inside its block, or the name itself."""
+    """Name inside its block, or the name itself."""
     return _split(name)[2]
 
 

@@ -1,4 +1,4 @@
-"""A trace's summary as a run of the history: figures, no tensors."""
+"""Summary of a trace as a run of the history: figures, no tensors."""
 
 from __future__ import annotations
 

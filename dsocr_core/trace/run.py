@@ -1,4 +1,4 @@
-"""A trace from its beginning to its summary: A reads, B reads with A's tokens, the dumps are compared."""
+"""A trace as a whole: A reads, B reads with A's tokens, the dumps are compared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace
 
 USUAL_STEPS = 8
 MOST_STEPS = 500
-"""Decode steps of a trace that goes to the first divergence."""
+"""Most decode steps of a trace up to the first divergence."""
 
 
 class TraceError(DsocrError):
@@ -42,8 +42,8 @@ class TraceError(DsocrError):
 
 @dataclass(frozen=True)
 class TracePlan:
-    """Plan of a trace. `only` are names of taps or their beginnings up to a dot; `out` keeps the tensors, in
-    `out/a` and `out/b`."""
+    """Plan of a trace. `only` are names of taps, whole or up to a dot. `out` keeps the tensors in `out/a` and
+    `out/b`."""
 
     a: Way = "eager"
     b: Way = "vendor"
@@ -53,13 +53,13 @@ class TracePlan:
 
     @property
     def calls_needed(self) -> int:
-        """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
+        """Decode steps to run: none for vision alone, which runs in the prefill."""
         vision = bool(self.only) and all(map(in_vision, self.only))
         return 0 if vision else self.steps
 
 
 Progress = Callable[[str, int, int], None]
-"""Side (`A eager`, `comparing`), call under way, calls in all."""
+"""Callback with the side (`A eager`, `comparing`), the current call and the number of calls."""
 
 
 def trace_page(
@@ -73,7 +73,7 @@ def trace_page(
 ) -> TraceSummary:
     """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
 
-    The worker of a `vendor` under the same settings is used and stays.
+    A running worker of a `vendor` with the same settings is used and left running.
     """
     settings = replace(settings, attention=attention_for(settings, plan))
     device, steps = resolve_device(settings.device), plan.calls_needed
@@ -96,7 +96,7 @@ def trace_page(
                 tokens = trace_vendor(vendor.vendor, task)
             elif way == "fast":
                 require_fast_engine(str(device))
-                # It needs triton, which was just asked for.
+                # It needs triton, which was just checked.
                 from dsocr_core.trace.fast import trace_fast
 
                 tokens = trace_fast(_engine(own), task)
@@ -109,7 +109,7 @@ def trace_page(
 
 
 def _engine(settings: Settings) -> Engine:
-    """An eager engine under a side's settings, on weights that this process shares."""
+    """Eager engine with a side's settings, on weights that this process shares."""
     device = resolve_device(settings.device)
     rotary = torch.float32 if settings.rotary == "float32" else None
     options = EngineOptions(settings.own_attention, rotary, settings.max_pixels)
@@ -118,12 +118,12 @@ def _engine(settings: Settings) -> Engine:
 
 
 def _of_side(settings: Settings, side: Side, way: Way) -> Settings:
-    """The side's own settings where their backend of that side is the one that is traced."""
+    """Settings of the side, if the backend on that side is the one that is traced."""
     return settings.of_side(side) if settings.spec(side).kind == way else settings
 
 
 def _check(plan: TracePlan, config: ModelConfig) -> None:
-    """Names that are no taps, before anything is computed. Raises TraceError."""
+    """Raise TraceError for names that are no taps, before anything is computed."""
     names = [tap.name for tap in taps_of(config)]
     for part in plan.only:
         if not any(f"{name}.".startswith(f"{part}.") for name in names):
@@ -137,7 +137,7 @@ def divergence_steps(
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
 ) -> int:
-    """Decode steps up to the token in which A and B diverge, from readings of both; `plan.steps` without one.
+    """Decode steps up to the first token in which A and B diverge; `plan.steps` where they do not.
 
     Raises DsocrError where a side cannot read, Cancelled when `cancel` is set.
     """
@@ -161,7 +161,7 @@ def compare_directories(
     only: tuple[str, ...] = (),
     cancel: CancelToken | None = None,
 ) -> TraceSummary:
-    """Compare dumps made elsewhere, by the names of their tensors. Raises DsocrError."""
+    """Compare dumps of other programs by the names of their tensors. Raises DsocrError."""
     summary = compare_dumps(Dump(a), Dump(b), page=a.name, only=only, cancel=cancel)
     if not summary.compared:
         raise TraceError(f"{a} and {b} have no tensor of the same name: rename those of one (docs/trace.md)")
@@ -178,7 +178,7 @@ def compare_dumps(
     progress: Callable[[int], None] = lambda call: None,
     ways: tuple[str, str] | None = None,
 ) -> TraceSummary:
-    """The summary of two dumps. Raises Cancelled when `cancel` is set."""
+    """Summary of two dumps. Raises Cancelled when `cancel` is set."""
     found: list[Measured] = []
     for one in compare(a, b, device, progress):
         if cancel is not None and cancel.is_set():
@@ -197,5 +197,5 @@ def compare_dumps(
 
 
 def attention_for(settings: Settings, plan: TracePlan) -> Attention:
-    """The chosen attention; by default one that the published decoder has, too."""
+    """The chosen attention; by default one that the published decoder has."""
     return "eager" if settings.attention == "auto" and "vendor" in (plan.a, plan.b) else settings.attention

@@ -1,6 +1,6 @@
-"""One side of a trace: a page read by one backend with its taps on, the tensors in a directory.
+"""One side of a trace: a page read by one backend with taps, its tensors in a directory.
 
-`eager` and `float32` are forward hooks, `fast` the buffers of its graphs, `vendor` hooks in its worker.
+`eager` and `float32` have forward hooks, `fast` buffers of its graphs, `vendor` hooks in its worker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OnCall = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """Task of a side: `steps` decode steps after the prefill, `forced` to the other side's tokens if any.
+    """Work of one side: `steps` decode steps after the prefill, fed with `forced` tokens if any.
 
     `only` are the names to record."""
 
@@ -56,7 +56,7 @@ class Task:
 
     @property
     def limit(self) -> int:
-        """New tokens: one of the prefill, one a step."""
+        """Number of new tokens: one of the prefill and one a step."""
         return len(self.forced) or self.steps + 1
 
     def check(self) -> None:
@@ -94,7 +94,7 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
 
 
 def oracle_engine(engine: Engine) -> Engine:
-    """The engine's weights in float32, same pixels, same rotary frequencies: exact as arithmetic goes."""
+    """Engine with the same weights in float32, the same pixels and rotary frequencies: the exact side."""
     held = engine.checkpoint
     exact = held.model.dtype == torch.float32
     model = held.model if exact else deepcopy(held.model).to(torch.float32)
@@ -106,7 +106,7 @@ def oracle_engine(engine: Engine) -> Engine:
 
 
 def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
-    """List what a dump says of the run that made it."""
+    """Facts about the run that made a dump."""
     checkpoint, device = engine.checkpoint, engine.checkpoint.model.device
     return {
         "backend": way, "checkpoint": checkpoint.source, "device": str(device),
@@ -118,12 +118,12 @@ def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
 
 
 def weights_of_model(engine: Engine) -> dict[str, str]:
-    """Fingerprints of the weights: whether both sides have the same ones is then no guess."""
+    """Fingerprints of the weights, by which both sides can be compared."""
     return {name: fingerprint(weight) for name, weight in published_parameters(engine.checkpoint.model)}
 
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
-    """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
+    """Read and record the page with the checkpoint's own code. Raises DsocrError."""
     request = replace(task.request, eval_mode=False, test_compress=False)
     config = load_config(backend.checkpoint)
     name_of, about = spec_of(config).published_name, {"checkpoint": str(backend.checkpoint), **task.about}
@@ -147,7 +147,7 @@ def tapped_model(model: OcrModel, recorder: Recorder) -> Iterator[None]:
 
 
 def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> AttentionCore:
-    """A core that records the rotated queries and the new rotated keys of layer after layer."""
+    """Attention core that records rotated queries and new rotated keys, layer by layer."""
     calls, new = 0, NewKeys(recorder)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

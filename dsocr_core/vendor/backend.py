@@ -1,4 +1,4 @@
-"""The vendor backend: `recognize` by the checkpoint's own `infer`, in a worker process."""
+"""The published code as a backend: the checkpoint's own `infer` in a worker process."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ Answer = TypeVar("Answer", protocol.Loaded, protocol.Result, protocol.Traced)
 
 
 class VendorBackend:
-    """Starts its worker at the first page, reuses it, replaces it after a crash.
+    """Backend that starts its worker at the first page, reuses it, and replaces it after a crash.
 
-    One page at a time; further callers wait for their turn. Loading and each page may take `timeout_s`.
-    `trusted_directories` are the checkpoint directories whose remote code may run, beside the embedded one's,
-    as `remote_code.require_allowed` takes them with `code_record`. `top_two` records each step's two best
+    One page at a time; further callers wait. `timeout_s` is the limit of loading, and of each page.
+    `trusted_directories` are checkpoint directories whose remote code may run, besides the embedded one's;
+    `remote_code.require_allowed` takes them with `code_record`. `top_two` records each step's two best
     logits.
     """
 
@@ -73,7 +73,7 @@ class VendorBackend:
         return self._read(request, observer or Observer(), cancel)[0]
 
     def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
-        """FLOPs of the published modules by torch's counter, as `Result.flops`. Raises as `recognize`."""
+        """FLOPs of the published modules by torch's counter, like `Result.flops`. Raises as `recognize`."""
         return self._read(request, Observer(), cancel, count=True)[1]
 
     def _read(
@@ -108,7 +108,7 @@ class VendorBackend:
         self, request: OcrRequest, on_call: Callable[[int], None], cancel: CancelToken | None = None,
         **fields_of_trace: Any,
     ) -> tuple[int, ...]:  # fmt: skip
-        """Read a page with the modules tapped; the new tokens. Raises as `recognize`."""
+        """Record a page's tensors. Returns its new tokens. Raises as `recognize`."""
 
         def progress(sent: protocol.Message) -> None:
             if isinstance(sent, protocol.TraceStep):
@@ -119,7 +119,7 @@ class VendorBackend:
             return exchange(sent, protocol.Traced, progress).token_ids
 
     def close(self) -> None:
-        """End the worker. A page being read fails; the next one starts a new worker."""
+        """End the worker. A page being read fails; another page starts a new worker."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -132,7 +132,7 @@ class VendorBackend:
         return family_of(*read_config(self.checkpoint))
 
     def check(self) -> None:
-        """Say before anything is loaded what the directory's code cannot do. Raises a VendorError."""
+        """Raise a VendorError for what the directory's code cannot do, before anything is loaded."""
         self._allowed_code()
         code = b"".join(file.read_bytes() for file in self.checkpoint.glob("*.py"))
         there, problem = self.checkpoint.is_dir(), None
@@ -158,7 +158,7 @@ class VendorBackend:
         return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
 
     def _call(self, request: OcrRequest) -> dict[str, Any]:
-        """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
+        """Arguments of `infer` for a request. Raises DsocrError where it cannot or reads otherwise."""
         spec, preset, problem = self.family, request.resolution, None
         others = [name for name in request.unpublished if name not in spec.published_arguments]
         if request.model != spec.name or request.required.preset.lower() not in spec.presets:
@@ -196,9 +196,9 @@ class VendorBackend:
     def _at_work(
         self, request: OcrRequest, verb: str, cancel: CancelToken | None
     ) -> Iterator[Callable[[protocol.Message, type[Answer], Progress], Answer]]:
-        """A turn of the loaded worker: what sends it a message and waits for the answer.
+        """Take a turn with the loaded worker. Yields the function that sends a message and awaits its answer.
 
-        Whatever an error is, an interrupted wait included, the worker's state is unknown then: it is ended.
+        After any error, an interrupted wait included, the worker's state is not known, so it is ended.
         """
         cancel = cancel or CancelToken()
         while cancel.is_set() or not self._turns.acquire(timeout=POLL_S):
@@ -206,10 +206,10 @@ class VendorBackend:
                 raise Cancelled
         try:
             self.check()
-            self._call(request)  # what cannot be is refused before anything is loaded
+            self._call(request)  # refuses bad requests before anything is loaded
             try:
                 worker = self._ready_worker(cancel)
-                shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
+                shutil.rmtree(worker.files, ignore_errors=True)  # files of the page before
                 self._number += 1
                 what = f"{verb} {request.name}"
                 yield functools.partial(self._exchange, worker, self._number, what, cancel)
@@ -222,7 +222,7 @@ class VendorBackend:
             self._turns.release()
 
     def _ready_worker(self, cancel: CancelToken) -> WorkerProcess:
-        """The warm worker, or a new one with the checkpoint loaded."""
+        """Warm worker, or a new one that has loaded the checkpoint."""
         if self._worker is not None and self._worker.alive:
             return self._worker
         self.close()
@@ -241,7 +241,7 @@ class VendorBackend:
         self, worker: WorkerProcess, number: int, what: str, cancel: CancelToken,
         message: protocol.Message, kind: type[Answer], progress: Progress,
     ) -> Answer:  # fmt: skip
-        """Send a message and wait for its answer; progress messages are passed on."""
+        """Send a message and wait for its answer. Progress messages are passed on."""
         deadline, leave_by = time.monotonic() + self.timeout_s, float("inf")
         try:
             worker.tell(message)
@@ -274,7 +274,7 @@ class VendorBackend:
             raise VendorFailed(words, worker.stderr_tail) from error
 
     def _result(self, request: OcrRequest, seen: dict[str, Any]) -> OcrResult:
-        """The result in a worker's message. Raises what a value of another type raises."""
+        """Result in a worker's message. Raises TypeError or ValueError where it is malformed."""
         result = result_from_jsonable({**seen, "backend": VENDOR, "request": to_jsonable(request)})
         tokens = result.token_ids
         if tokens is None or result.inputs is None or result.finish_reason is None:
@@ -291,7 +291,7 @@ class VendorBackend:
 
 
 class _Unharmed(Exception):
-    """Is raised from an error after which the worker can continue."""
+    """Marks an error after which the worker can continue."""
 
 
 def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
@@ -307,12 +307,12 @@ def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
 
 
 class WorkerProcess(Child):
-    """A worker, which ends with its caller's pipe. Raises OSError when the interpreter cannot be run."""
+    """A worker, which ends when its caller's pipe closes. Raises OSError when it cannot be started."""
 
     def __init__(self, interpreter: str) -> None:
         self._directory = Temporary("vendor")
         self.files = Path(self._directory.name) / protocol.FILES
-        """Directory for the vendor's files of a page; removed with the worker."""
+        """Directory for the files that `infer` writes; removed with the worker."""
         command = [interpreter, "-m", "dsocr_core.vendor.worker", self._directory.name]
         super().__init__(command, _environment(Path(self._directory.name)), talks=True)
 
@@ -321,7 +321,7 @@ class WorkerProcess(Child):
         self.send(protocol.encode(message))
 
     def hear(self, timeout_s: float) -> protocol.Message | None:
-        """The next message, None when none came in time. Raises ChildGone or ProtocolError."""
+        """Next message; None when none came in time. Raises ChildGone or ProtocolError."""
         line = self.receive(timeout_s)
         return None if line is None else protocol.decode(line)
 
@@ -332,7 +332,7 @@ class WorkerProcess(Child):
 
 def _environment(directory: Path) -> dict[str, str]:
     return {
-        # Threads that spin while they wait make a page 10 to 30 times slower beside another busy process.
+        # Threads that spin while waiting make a page 10 to 30 times slower on a busy machine.
         "OMP_WAIT_POLICY": "PASSIVE",
         "MKL_DYNAMIC": "FALSE",
         **module_environment(os.environ),

@@ -1,10 +1,10 @@
-"""Errors of the vendor backend, as the caller gets them, and what leaves the code in the worker."""
+"""Errors of the vendor backend, and the exception that leaves the published code."""
 
 from dsocr_core.base.errors import DsocrError
 
 
 class VendorError(DsocrError):
-    """Base. `stderr_tail` is the end of what the worker and the vendor's code printed."""
+    """Base class. `stderr_tail` is the end of what the worker and the published code printed."""
 
     def __init__(self, message: str, stderr_tail: str = "") -> None:
         super().__init__(message)
@@ -12,12 +12,12 @@ class VendorError(DsocrError):
 
 
 class RemoteCodeNotAllowed(VendorError):
-    """The checkpoint's code is not the embedded one's, and its directory was not allowed by name."""
+    """Remote code of a checkpoint that the user has not allowed; the embedded one's always runs."""
 
 
 class VendorFailed(VendorError):
-    """The vendor's code raised or ran out of memory, or its worker died, was late or not understood."""
+    """The published code raised or ran out of memory, or its worker died, was late or sent nonsense."""
 
 
 class StoppedByCaller(BaseException):
-    """Raised inside the vendor's code to leave it; its own `except Exception` must not catch it."""
+    """Raised inside the published code to leave it. Not an Exception, so that it is not caught there."""

@@ -1,6 +1,6 @@
-"""Observing one call of the vendor's `infer` from outside, in the worker: its code is not changed.
+"""Observation of one call of the published `infer`, in the worker, without changing its code.
 
-The model's bound `generate` is wrapped for the duration of the run, stage times come from forward hooks.
+The model's bound `generate` is wrapped during the call, and stage times come from forward hooks.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dsocr_core.vendor.errors import StoppedByCaller
 from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
 _STAGE_MODULES = {item for spec in MODELS.values() for item in spec.vision.items()}
-"""Stages and their attributes of the inner model, published names; a model lacks those of others."""
+"""Stages, and their attributes in the published inner model. A model has only some of them."""
 
 
 class UnlikeInfer(RuntimeError):
-    """The code does something that the published `infer` does not, so what was seen may not be all."""
+    """The code does what the published `infer` does not, so the observation may be incomplete."""
 
 
 class StageTimes:
-    """Times of the stages, sent as they become known; on a GPU between CUDA events that `settle` awaits."""
+    """Times of the stages, sent when they are known. On a GPU they are between CUDA events (`settle`)."""
 
     def __init__(self, device: torch.device, send: Callable[[str, float | None], None]) -> None:
         self._on_gpu, self._send = device.type == "cuda", send
@@ -51,13 +51,13 @@ class StageTimes:
         self._begun[stage] = self._now()
 
     def end(self, stage: str, calls: int = 1) -> None:
-        """The end of what was launched, which the device may not have reached."""
+        """End a stage after its launches, which the device may not have finished."""
         self._ended.append((stage, self._begun.pop(stage), self._now(), calls))
         if not self._on_gpu:
             self.settle()
 
     def settle(self) -> None:
-        """Add the stages that have ended."""
+        """Add the stages that the device has finished."""
         for stage, start, end, calls in self._ended:
             if self._on_gpu:
                 end.synchronize()
@@ -65,7 +65,7 @@ class StageTimes:
         self._ended.clear()
 
     def add(self, stage: str, milliseconds: float, calls: int = 1) -> None:
-        """Add a stage of the host."""
+        """Add a stage that ran on the host."""
         row = self._rows.setdefault(stage, {"stage": stage, "milliseconds": 0.0, "calls": 0})
         row["milliseconds"] += milliseconds
         row["calls"] += calls
@@ -76,7 +76,7 @@ class StageTimes:
 
 
 class Observation:
-    """Observation of one `infer` call. `send` takes progress messages, `stopped` tells it to leave."""
+    """Observation of one `infer`. `send` gets progress messages; `stopped` is asked whether to leave."""
 
     def __init__(
         self, request: Recognize, send: Callable[[Message], None], stopped: Callable[[], bool]
@@ -87,7 +87,7 @@ class Observation:
         self.new_ids: list[int] = []
         self.best = BestTwo() if request.top_two else None
         self.counter: Any = None
-        """torch's FlopCounterMode where FLOPs are counted."""
+        """torch's FlopCounterMode, if FLOPs are counted."""
         self.flops: dict[str, list[int]] = {}
         self.forwards, self._infer_began, self._generate_ended = 0, 0.0, 0.0
         self._encoding_ms: list[float] = []
@@ -96,7 +96,7 @@ class Observation:
 
     @contextmanager
     def attached(self, model: Any, tokenizer: Any) -> Iterator[None]:
-        """Observe what the two do inside the block."""
+        """Observe the model and the tokenizer within the block."""
         number = self.request.number
         self.times = StageTimes(model.device, lambda *at: self.send(StageProgress(number, *at)))
         generate, encode = model.generate, tokenizer.encode
@@ -114,18 +114,18 @@ class Observation:
         try:
             yield
         finally:
-            # Both hide a method of the class: deleting them restores it.
+            # Both attributes hide a method of the class; deleting them restores it.
             del model.generate, tokenizer.encode
             for handle in handles:
                 handle.remove()
 
     @property
     def generated(self) -> bool:
-        """True once `infer` has all its new tokens."""
+        """True when `infer` has all its new tokens."""
         return self._generate_ended > 0.0
 
     def result(self, model: Any, tokenizer: Any) -> dict[str, Any]:
-        """The fields of an `OcrResult`, after `infer`. Raises UnlikeInfer when it never generated."""
+        """Fields of an `OcrResult`, after `infer`. Raises UnlikeInfer where it did not generate."""
         self.times.add("postprocess", (time.perf_counter() - self._generate_ended) * 1e3)
         if not self.inputs:
             raise UnlikeInfer("infer returned without a call of generate")
@@ -173,7 +173,7 @@ class Observation:
         return output
 
     def _override(self, prompt: torch.Tensor, kwargs: dict[str, Any]) -> None:
-        """Apply what the request sets differently from the vendor: fewer tokens, another n-gram size."""
+        """Put the request's token limit and n-gram size in place of the published ones."""
         wanted, ngram = self.request.max_new_tokens, self.request.ngram_size
         if wanted is not None and wanted < most_new_tokens(prompt, kwargs):
             self.overridden.append(limit_new_tokens(prompt, kwargs, wanted))
@@ -217,7 +217,7 @@ class Observation:
             self.times.begin("decode")
 
     def token_arrived(self) -> None:
-        """The device has finished what was launched before; called for each new token."""
+        """Called at each new token, when the device has finished all earlier work."""
         self._check()
         self.times.settle()
 
@@ -230,13 +230,13 @@ class Observation:
 
 
 def _hooks(module: torch.nn.Module, begins: Callable[[], None], ended: Callable[[], None]) -> list[Any]:
-    """Handles of hooks before and after each call of a module."""
+    """Add hooks before and after each call of a module. Returns their handles."""
     before = module.register_forward_pre_hook(lambda _module, _inputs: begins())
     return [before, module.register_forward_hook(lambda _module, _inputs, _output: ended())]
 
 
 class StreamTap(TextStreamer):  # type: ignore[misc]
-    """Stands in for the vendor's streamer: passes everything on, sends text, checks for a stop."""
+    """Streamer in place of the published one: passes all on, sends text, checks for a stop."""
 
     def __init__(self, observation: Observation, tokenizer: Any, inner: Any) -> None:
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=False)
@@ -263,10 +263,10 @@ class StreamTap(TextStreamer):  # type: ignore[misc]
 
 
 class BestTwo:
-    """A logits processor that changes nothing and records each step's two best logits.
+    """Logits processor that records each step's two best logits and changes nothing.
 
-    transformers calls a caller's processors after its own: what the n-gram rule forbids is out. They stay on
-    the device until the end; all logits of a page would be gigabytes.
+    transformers calls a caller's processors after its own, so banned tokens are out already. The values stay
+    on the device until the end.
     """
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ class BestTwo:
         return scores
 
     def steps(self, tokens: list[int]) -> list[dict[str, Any]]:
-        """Ids and logits of each step, up to the first that is not finite or chose otherwise."""
+        """Ids and logits of each step, up to the first that is not finite or whose best was not chosen."""
         found: list[dict[str, Any]] = []
         ids, logits = (torch.cat(rows).tolist() if rows else [] for rows in (self._ids, self._logits))
         for token, pair, values in zip(tokens, ids, logits, strict=False):
@@ -295,17 +295,17 @@ class BestTwo:
 
 
 def prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Prompt of the call, (1, N)."""
+    """Prompt of a call of `generate`, (1, N)."""
     return args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
 
 
 def with_processor(kwargs: Mapping[str, Any], processor: Any) -> Any:
-    """Logits processors of the call, and one more."""
+    """Logits processors of the call, with one more."""
     return LogitsProcessorList([*(kwargs.get("logits_processor") or ()), processor])
 
 
 def most_new_tokens(prompt: torch.Tensor, kwargs: Mapping[str, Any]) -> int:
-    """Limit of the call, which may count the prompt, too."""
+    """Limit of new tokens of the call, whose `max_length` counts the prompt."""
     if (most := kwargs.get("max_new_tokens")) is not None:
         return int(most)
     return int(kwargs.get("max_length", sys.maxsize)) - prompt.shape[1]
@@ -319,9 +319,9 @@ def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -
 
 
 def seen_inputs(prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    """The fields of `ModelInputs` that describe what went into it."""
+    """Fields of `ModelInputs` from the arguments of `generate`."""
     tiles, view = kwargs["images"][0]
-    # A rule with a window is a processor, whose size and window are those that `infer` was given.
+    # A rule with a window is a processor; its values are arguments of `infer`.
     ngram = kwargs.get("no_repeat_ngram_size", arguments.get("no_repeat_ngram_size", 0))
     return {
         "prompt_ids": prompt[0].tolist(),
@@ -335,7 +335,7 @@ def seen_inputs(prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapp
 
 
 def runs(mask: list[bool]) -> list[list[int]]:
-    """The true positions as [start, length] runs."""
+    """Runs of true positions, as [start, length]."""
     found, start = list[list[int]](), 0
     for inside, group in itertools.groupby(mask):
         length = len(list(group))
@@ -351,7 +351,7 @@ def bf16_sha256(tensor: torch.Tensor) -> str:
 
 
 def rotary_dtype(model: Any) -> str:
-    """Dtype that the rotary inverse frequencies were rounded to; empty when they are not found."""
+    """Dtype to which inverse rotary frequencies were rounded; empty where they are not found."""
     buffers = (short_name(each.dtype) for name, each in model.named_buffers() if name.endswith("inv_freq"))
     return next(buffers, "")
 

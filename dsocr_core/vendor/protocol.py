@@ -1,7 +1,7 @@
-"""The messages between the two processes of the vendor backend: one JSON object a line.
+"""Messages between the two processes of the vendor backend, one JSON object a line.
 
-Standard library only: the worker's interpreter has other packages. Every field is checked but the arguments
-of `infer`, which the caller makes, and the result, which it reads as a record.
+Standard library only: the worker's interpreter has other packages. Every field is checked, except the
+arguments of `infer`, which the caller makes, and the result, which it reads as a record.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dsocr_core.base.child import MOST_LINE_BYTES
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
-"""Longer than any valid message: a result has at most some 33,000 ids with their texts."""
+"""Most bytes of a message: a result has at most some 33,000 ids with their texts."""
 FILES = "files"
-"""Folder of the worker's own directory for the vendor's files of a page."""
+"""Folder in the worker's directory for the files that `infer` writes."""
 
 
 class ProtocolError(ValueError):
-    """A line that is not a message of this protocol."""
+    """A line that is no message of this protocol."""
 
 
 # --- to the worker --------------------------------------------------------------------------------
@@ -43,11 +43,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once, or with several images `infer_multi`.
+    """Run `infer` once, or `infer_multi` for several images.
 
-    `arguments` are those of `infer` beside the images and `output_path`; n-gram size and limit are None where
-    they are its own. `top_two` looks for the two best logits of every step. With `count_flops` times mean
-    nothing.
+    `arguments` are those of `infer` except the images and `output_path`. N-gram size and token limit are None
+    to keep the published ones. `top_two` records the two best logits of every step. With `count_flops` the
+    times mean nothing.
     """
 
     number: int
@@ -62,10 +62,10 @@ class Recognize:
 
 @dataclass(frozen=True)
 class Trace:
-    """Run `infer` up to the end of `generate`, with taps on its modules whose tensors go to `directory`.
+    """Run `infer` up to the end of `generate`, and record tensors of its modules in `directory`.
 
-    `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
-    module path, and the two words of `models.taps.table.Tap`; `only` are names of taps.
+    There are `steps` decode steps after the prefill, or as many as the `forced` tokens need. Each tap has its
+    name, module path, and the two words of `models.taps.table.Tap`. `only` are names of taps.
     """
 
     number: int
@@ -82,7 +82,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Leave that request."""
+    """Stop the request of that number."""
 
     number: int
 
@@ -92,12 +92,12 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The model is ready."""
+    """The model is loaded."""
 
 
 @dataclass(frozen=True)
 class StageProgress:
-    """A stage has begun, or ended after so many milliseconds."""
+    """A stage has begun, or has ended after `milliseconds`."""
 
     number: int
     stage: str
@@ -106,7 +106,7 @@ class StageProgress:
 
 @dataclass(frozen=True)
 class Text:
-    """New text."""
+    """A piece of new text."""
 
     number: int
     delta: str
@@ -114,9 +114,9 @@ class Text:
 
 @dataclass(frozen=True)
 class Result:
-    """One `infer` is through. `result` is an `OcrResult` without its request, as `reading.records` writes it.
+    """`infer` has ended. `result` is an `OcrResult` without its request, as `reading.records` writes it.
 
-    `flops` are those of each call of each vision stage, and under `forward` of each pass of the whole model.
+    `flops` are those of each call, by vision stage, and under `forward` of each pass of the whole model.
     """
 
     number: int
@@ -134,7 +134,7 @@ class TraceStep:
 
 @dataclass(frozen=True)
 class Traced:
-    """A trace is on disk."""
+    """The trace is on disk."""
 
     number: int
     token_ids: tuple[int, ...]
@@ -142,7 +142,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of that `kind`: `cancelled`, `out_of_memory`, `refused` or `failed`; 0 is no request's.
+    """An error: `cancelled`, `out_of_memory`, `refused` or `failed`. Number 0 belongs to no request.
 
     A worker that is not `usable` must be replaced.
     """
@@ -160,7 +160,7 @@ _KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
-    """The message as one line, newline included. Raises ProtocolError when it is too long."""
+    """Write a message as one line with newline. Raises ProtocolError where it is too long."""
     body = {"type": type(message).__name__, **to_jsonable(message)}
     line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -169,7 +169,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message of a line. Raises ProtocolError for anything else than a whole, well-typed message."""
+    """Read a message from a line. Raises ProtocolError for anything but a complete, well-typed message."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
     excerpt = repr(line[:80].decode("utf-8", "replace"))

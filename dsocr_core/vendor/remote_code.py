@@ -1,7 +1,7 @@
-"""Remote code of a checkpoint directory, and its permission to run: pinned to the directory and its content.
+"""Remote code of a checkpoint directory, and the permission to run it, bound to directory and content.
 
-A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The
-worker imports copies of exactly these files. Standard library only, for the worker's interpreter.
+A directory is allowed by name. Its Python and JSON files are stored by hash, and a change must be allowed
+again. The worker imports copies of exactly these files. Standard library only, for the worker's interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIGEST_CHARACTERS = 16
 
 _HASHED = (".py", ".json")
 _WORDS_ONLY = ("tokenizer.json", "vocab.json", "added_tokens.json")
-"""Texts of tokens, which may be any key: no class is named there."""
+"""Keys with texts of tokens, below which no class can be named."""
 _OTHER_CONFIGS = ("configuration_files", "custom_pipelines", "_attn_implementation_internal")
 """Keys that make transformers read another config or code."""
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)\.[A-Za-z_]\w*", re.ASCII)
@@ -44,18 +44,18 @@ class RemoteCode:
 
     @property
     def digest(self) -> str:
-        """One short hash for all of them."""
+        """One short hash of all files."""
         text = json.dumps(sorted(self.files.items()))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGEST_CHARACTERS]
 
     @property
     def permission(self) -> str:
-        """Give what allows exactly this code: `DIRECTORY@DIGEST`."""
+        """Permission for exactly this code: `DIRECTORY@DIGEST`."""
         return f"{self.directory}@{self.digest}"
 
 
 def remote_code(directory: Path) -> RemoteCode:
-    """Hash what would be imported or read from it. Raises RemoteCodeNotAllowed for what leads out of it."""
+    """Hash the files that would be imported or read. Raises RemoteCodeNotAllowed for other places."""
     directory = directory.resolve()
     found = sorted(entry for entry in directory.glob("*") if entry.suffix.lower() in _HASHED)
     if len(found) > MOST_FILES:
@@ -69,11 +69,11 @@ def remote_code(directory: Path) -> RemoteCode:
 
 
 def _read(file: Path, directory: Path) -> bytes:
-    """Read a regular file of the directory. Raises RemoteCodeNotAllowed."""
+    """Read a regular file of the directory. Raises RemoteCodeNotAllowed for links out of it."""
     where = f"{directory}: {name_text(file.name)}"
     # A Hugging Face cache has NAME/snapshots/REVISION/config.json -> ../../blobs/HASH.
     blobs = directory.parent.parent / "blobs" if directory.parent.name == "snapshots" else directory
-    own = (directory, blobs, EMBEDDED_CHECKPOINT)  # the last comes with the project, which trusts it
+    own = (directory, blobs, EMBEDDED_CHECKPOINT)  # the embedded checkpoint's links are trusted
     try:
         place = file.resolve()
         if not any(place.is_relative_to(folder) for folder in own):
@@ -81,7 +81,7 @@ def _read(file: Path, directory: Path) -> bytes:
                 f"{where} is a link out of the directory; copy the checkpoint with its files"
             )
         return read_bytes(file, FILE_BYTES, follow_links=True)
-    except (InvalidFile, OSError, RuntimeError) as error:  # the last for links in a circle
+    except (InvalidFile, OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         if str(error) == "empty":
             return b""
         cause = error if isinstance(error, InvalidFile) else "cannot be read"
@@ -89,7 +89,7 @@ def _read(file: Path, directory: Path) -> bytes:
 
 
 def _check_names(directory: Path, name: str, content: bytes) -> None:
-    """Refuse a JSON file that names code or a config elsewhere. Raises RemoteCodeNotAllowed."""
+    """Raise RemoteCodeNotAllowed for a JSON file that names code or a config elsewhere."""
     name = name.lower()  # as a disk without cases has it
     if name == "adapter_config.json":
         words = f"{name} names another checkpoint; merge the adapter, or move the file away"
@@ -110,7 +110,7 @@ def _check_names(directory: Path, name: str, content: bytes) -> None:
 
 
 def _references(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what every `auto_map`, and each of `_OTHER_CONFIGS`, names, however deep it lies."""
+    """Yield all that `auto_map` and `_OTHER_CONFIGS` name, at any depth."""
     for key, value in config.items() if isinstance(config, dict) else ():
         if key == "auto_map":
             for entry in value.values() if isinstance(value, dict) else [value]:
@@ -128,10 +128,10 @@ def _references(config: Any) -> Iterator[tuple[str, Any]]:
 
 
 def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Path | None) -> RemoteCode:
-    """The directory's code, which one of `allowed` (`DIRECTORY` or `DIRECTORY@DIGEST`) allows.
+    """Code of the directory, if one of `allowed` (`DIRECTORY` or `DIRECTORY@DIGEST`) allows it.
 
-    The hashes of what is allowed are stored in the file `record`; a directory alone allows its code as it was
-    then, and its digest allows a changed one. Raises RemoteCodeNotAllowed, which says how to go on.
+    Hashes of allowed code are stored in the file `record`. A directory alone allows its code as it was then;
+    its digest allows changed code. Raises RemoteCodeNotAllowed, which tells what to do.
     """
     code = remote_code(checkpoint)
     by_name, digests = _permissions(allowed, code.directory)
@@ -154,7 +154,7 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
 
 
 def _permissions(allowed: Iterable[str | Path], directory: Path) -> tuple[bool, set[str]]:
-    """Tell whether the directory is allowed by name alone, and the digests with which it is."""
+    """Whether the directory is allowed by name alone, and the digests with which it is allowed."""
     by_name, digests = False, set()
     for entry in map(str, allowed):
         if Path(entry).resolve() == directory:
@@ -196,9 +196,9 @@ def _write(record: Path, known: dict[str, dict[str, str]]) -> None:
 
 
 def copy_for_import(checkpoint: Path, files: dict[str, str], target: Path) -> None:
-    """Make a directory with copies of exactly these files and links to all else but Python and JSON.
+    """Make a directory with copies of exactly these files, and links to all files but Python and JSON.
 
-    What is imported is then what was hashed, whatever happens to the directory meanwhile. Raises
+    So the imported files are the hashed ones, even if the directory changes meanwhile. Raises
     RemoteCodeNotAllowed.
     """
     target.mkdir()
@@ -214,7 +214,7 @@ def copy_for_import(checkpoint: Path, files: dict[str, str], target: Path) -> No
 
 
 def check_modules(modules: Iterable[ModuleType], files: dict[str, str]) -> None:
-    """Check that the published code's modules are copies of these files. Raises RemoteCodeNotAllowed."""
+    """Raise RemoteCodeNotAllowed unless the imported modules are copies of these files."""
     for module in modules:
         file = Path(module.__file__ or "")
         content = file.read_bytes() if file.is_file() else b""

@@ -1,7 +1,7 @@
-"""A trace of the vendor's own code: forward hooks by module path, its code unchanged. Runs in the worker.
+"""Trace of the published code by forward hooks, its code unchanged. Runs in the worker.
 
-Its `infer` prepares the page and calls `generate`; that call is made here with as many tokens as asked for,
-fed with the other side's, and `infer` is left right after it.
+Its `infer` prepares the page and calls `generate`. That call is made with the number of tokens asked for, fed
+with the other side's tokens, and `infer` is left right after it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GenerateEnded(BaseException):
 
 
 class ForcedTokens:
-    """A logits processor that lets only the next of given tokens pass. After the vendor's own processors."""
+    """Logits processor that allows only the next of the given tokens. It comes after the published ones."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens, self._next = tokens, 0
@@ -46,7 +46,7 @@ class ForcedTokens:
 
 
 class TracedInfer:
-    """One `infer` with its modules tapped. `send` takes progress, `stopped` says whether to leave."""
+    """One `infer` with taps. `send` gets progress messages; `stopped` is asked whether to leave."""
 
     def __init__(self, request: Trace, send: Callable[[Message], None], stopped: Callable[[], bool]) -> None:
         self.request, self._send, self._stopped = request, send, stopped
@@ -56,7 +56,7 @@ class TracedInfer:
 
     @contextmanager
     def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
-        """Tap the model inside the block, which ends where `generate` does."""
+        """Tap the model within the block, which `generate` ends."""
         request = self.request
         own = {"dtype": short_name(model.dtype), "rotary_dtype": rotary_dtype(model)}
         about |= own | {"backend": "vendor", "attention": str(model.config._attn_implementation)}
@@ -80,7 +80,7 @@ class TracedInfer:
             del model.generate  # it hid the class's own
 
     def result(self, model: Any) -> Traced:
-        """Close the dump. Raises RuntimeError when `infer` never generated."""
+        """Close the dump. Raises RuntimeError where `infer` did not generate."""
         if not self._prompt:
             raise RuntimeError("infer returned without a call of generate")
         weights = {name: fingerprint(weight) for name, weight in model.named_parameters()}

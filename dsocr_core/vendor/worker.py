@@ -28,7 +28,7 @@ from dsocr_core.vendor.errors import StoppedByCaller, VendorFailed
 from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
 CAUSAL_FROM = (4, 53)
-"""Version of transformers from which an encoder's own mask is passed over."""
+"""First version of transformers that ignores an encoder's own mask."""
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def take_channels() -> tuple[BinaryIO, BinaryIO]:
-    """Private copies of stdin and stdout; 0 becomes empty and 1 becomes stderr for everything else."""
+    """Private copies of stdin and stdout. Other code then reads nothing and prints to stderr."""
     channels = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -48,7 +48,7 @@ def take_channels() -> tuple[BinaryIO, BinaryIO]:
 
 
 class Worker:
-    """One model, one request at a time on the main thread; the listening thread only queues commands."""
+    """One model, and one request at a time on the main thread. Another thread queues commands."""
 
     def __init__(self, answers: BinaryIO, directory: Path) -> None:
         self._answers, self._directory, self._sending = answers, directory, threading.Lock()
@@ -59,7 +59,7 @@ class Worker:
         self._environment: dict[str, str] = {}
 
     def listen(self, commands: BinaryIO) -> None:
-        """Read commands until the caller is gone, then end the process, whatever it is doing."""
+        """Read commands. When the caller is gone, end the process at once."""
         try:
             while line := commands.readline(protocol.MAX_LINE_BYTES + 1):
                 message = protocol.decode(line)
@@ -119,7 +119,7 @@ class Worker:
             )  # fmt: skip
         except Exception as error:
             lacks = isinstance(error, ImportError) and (error.name or "").startswith("transformers.")
-            too_new = version >= (5,)  # than any published code
+            too_new = version >= (5,)  # larger than in any published code
             if lacks or (too_new and not is_out_of_memory(error)):
                 raise unsuited(row, described(error)) from error
             raise
@@ -129,7 +129,7 @@ class Worker:
             raise ValueError("the checkpoint's code is written for bfloat16: choose that dtype")
         asked = torch.device(request.device)
         if asked.type == "cuda" and asked.index is not None:
-            torch.cuda.set_device(request.device)  # where published code's `.cuda()` goes
+            torch.cuda.set_device(request.device)  # the target of `.cuda()` in published code
         model = model.eval().to(request.device)
         if not row.exact_rotary:
             # As published, after that: this cast also rounds the rotary frequencies.
@@ -143,7 +143,7 @@ class Worker:
         return protocol.Loaded()
 
     def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
-        """The directory with a copy of the code that was allowed, by a name that Python can import."""
+        """Directory with a copy of the allowed code, under a name that Python can import."""
         target = self._directory / "loaded" / "checkpoint"
         shutil.rmtree(target.parent, ignore_errors=True)
         target.parent.mkdir()
@@ -186,7 +186,7 @@ class Worker:
 
     @contextmanager
     def _config_kept(self) -> Iterator[None]:
-        """Put the config's values back at the end: `infer` changes some, and may be left early."""
+        """Restore the config's values after the block: `infer` changes some, and may be left early."""
         values = vars(self._model.config)
         before = dict(values)
         try:
@@ -215,7 +215,7 @@ def failure(number: int, error: BaseException, model: Any) -> protocol.Failure:
 
 
 def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
-    """Make the error of libraries under which the code is not the published model."""
+    """Error for libraries with which the code does not compute the published model."""
     import transformers
 
     way_out = f"give --vendor.interpreter an environment with transformers {row.published_transformers}"
@@ -234,12 +234,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException, model: Any) -> bool:
-    """True for no memory, and for what may be a CUDA error: the process is not to be trusted after it."""
+    """True for lack of memory and possible CUDA errors, after which the process must not be reused."""
     return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 
 def upright_size(path: str) -> tuple[int, int]:
-    """(width, height) after its EXIF orientation."""
+    """(width, height) of an image after its EXIF orientation."""
     from PIL import Image
 
     with Image.open(path) as image:

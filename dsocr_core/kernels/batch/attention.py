@@ -43,13 +43,13 @@ from dsocr_core.kernels.state import (
 )
 
 TILE = 16
-"""Rows of a tile of the matrix units: the most of a slot."""
+"""Rows of a tile of the matrix units, and the most rows of a slot."""
 
 
 @triton.jit
 def _folded(query, key, value, inside, scale, top, total, mixed, CLEAN: tl.constexpr):
-    """Softmaxes of the rows with a block of positions more: of each those `inside` (TILE, BLOCK)."""
-    # Numbers of 8 bits are float16's too, which takes one instruction for two; bfloat16 takes six.
+    """Update the softmaxes with a block of positions; `inside` (TILE, BLOCK) has those that each row sees."""
+    # 8-bit numbers become float16 with one instruction for two; bfloat16 would take six.
     NARROW: tl.constexpr = tl.float16 if query.dtype == tl.bfloat16 else query.dtype
     if key.dtype != query.dtype:
         query, key = query.to(NARROW), key.to(NARROW)
@@ -58,10 +58,10 @@ def _folded(query, key, value, inside, scale, top, total, mixed, CLEAN: tl.const
     scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     scores = tl.where(inside, scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=1))
-    # A row without positions on either side would make -inf - -inf.
+    # Without positions on either side this would be -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink, weight = tl.exp2(top - shift), tl.exp2(scores - shift[:, None])
-    if not CLEAN:  # another row's position may hold anything: what is no number is left to those that see it
+    if not CLEAN:  # another row's position may hold NaN, which only rows that see it may get
         good = tl.abs(value.to(tl.float32)) < float("inf")
         broken = tl.dot(
             inside.to(value.dtype), (1 - good.to(tl.int32)).to(value.dtype), input_precision="ieee"
@@ -92,7 +92,7 @@ def _attend_rows(
     share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK  # parts begin at whole blocks
     start = tl.minimum(split * share, held)
     end = tl.minimum(start + share, held)
-    some = end > start  # else its start may lie within a block
+    some = end > start  # otherwise its start may lie within a block
     begin, stop = tl.min(tl.where(some, start, capacity), axis=0), tl.max(tl.where(some, end, 0), axis=0)
     all_from = tl.max(tl.where(some, start, 0), axis=0)
     all_to = tl.minimum(tl.min(tl.where(some, end, capacity), axis=0), stop)
@@ -106,7 +106,7 @@ def _attend_rows(
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
     first_slot, _ = place(first_position, state, RING)
     last_slot, _ = place(first_position + ROWS - 1, state, RING)
-    # In turn: blocks before every row's part, those of all rows, the rest. One row has its part alone.
+    # In order: blocks before the common part, those of all rows, the rest.
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
     SIDES: tl.constexpr = 1 if ROWS > 1 else 0
     for part in tl.static_range(-SIDES, SIDES + 1):
@@ -216,7 +216,7 @@ def attend_rows(
 def attend_rows_reference(
     q, keys, values, states, partial, log_sums, launch=None, stages=2, ring=0, scales=NO_SCALES, spare=0
 ):
-    """All of a row's positions as its first part; the other parts stay empty."""
+    """Reference in plain torch. All of a row's positions are its first part; the other parts are empty."""
     partial.zero_()
     log_sums.fill_(float("-inf"))
     _, live = standing_reference(states, len(q))

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Last kernel of a step whose slots have drafts: what of the proposed tokens is accepted.
+"""Last kernel of a step with drafts: decides which of the proposed tokens are accepted.
 
 Letters: S slots, K rows a slot, T tokens a slot holds, D tokens of a draft, N candidates a row, p position of
 the current token.
@@ -13,16 +13,16 @@ The draft's state is int32 on the device:
 | PASSES   | passes made                                                               |
 | DRAFTED  | tokens proposed in them                                                   |
 | ACCEPTED | tokens accepted                                                           |
-| RIGHT    | new tokens that were as the draft said, fed or not                        |
-| WRONG    | new tokens that were not                                                  |
+| RIGHT    | new tokens that the draft had right, whether they were fed or not         |
+| WRONG    | new tokens that it had wrong                                              |
 
 Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it
-computed what the draft said. A pass of one row is a single step that only looks whether the draft is
-right, and is not counted among the passes. After two misses in a row the draft's place is looked for: the run
-of last tokens that is longest in it, two at least within NEAR of where it was, else four; of equal ones the
-nearest. Without any the shift stays. After one miss, a wrong character, it stays too: in a text that repeats
-itself another place would have the last tokens as well. Rolling back is the position alone: cache rows,
-`matched` and stamps past it are written again before they are read.
+computed what the draft said. A pass of one row is a single step: it only checks the draft, and is not counted
+as a pass. After two misses in a row the draft is searched for its new place: the longest run of the last
+tokens, at least two within NEAR of the old place, else four; of equal runs the nearest. Without one the shift
+stays. It stays after one miss too: that is a wrong character, and in a text that repeats itself another place
+would have the last tokens as well. Rolling back sets the position alone: cache rows, `matched` and stamps
+past it are written again before they are read.
 """
 
 import torch
@@ -45,13 +45,13 @@ from dsocr_core.kernels.state import (
 SHIFT, LENGTH, PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG = range(7)
 DRAFT_SIZE = 7
 NOTHING = -1
-"""A draft's token where it proposes none."""
+"""Token of a draft that proposes none."""
 
 MOST_CANDIDATES = 8192
-"""Candidates of all rows that a program compares at once: more do not fit its registers."""
+"""Most candidates of all rows that a program compares at once; more do not fit its registers."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
-"""Distance that is near, and how many tokens must match there, elsewhere and at most."""
+"""Distance that is near; tokens that must match there, and elsewhere; most tokens compared."""
 
 AT_SHIFT, AT_LENGTH, AT_PASSES = tl.constexpr(SHIFT), tl.constexpr(LENGTH), tl.constexpr(PASSES)
 AT_DRAFTED, AT_ACCEPTED = tl.constexpr(DRAFTED), tl.constexpr(ACCEPTED)
@@ -67,7 +67,7 @@ def _increase(counter, by):
 
 @triton.jit
 def _placed(tokens, newest, draft, shift, length, SPAN: tl.constexpr):
-    """The shift at which the draft has the longest run of the last tokens, up to `newest`."""
+    """Shift at which the draft has the longest run of the last tokens, up to `newest`."""
     NO_ID: tl.constexpr = 2147483647
     span = tl.arange(0, SPAN)
     score, place = tl.zeros([SPAN], tl.int32), tl.zeros([SPAN], tl.int32)
@@ -113,7 +113,7 @@ def _accept(
         token = tl.where(better, other_token, token)
     top = tl.max(logit, axis=1)
     best = tl.min(tl.where(logit == top[:, None], token, NO_ID), axis=1)
-    best = tl.minimum(best, last_id)  # whatever NaN weights make of it, an id of the vocabulary
+    best = tl.minimum(best, last_id)  # an id of the vocabulary, even where weights are NaN
 
     position, last, done = tl.load(state + AT_POSITION), tl.load(state + AT_LAST), tl.load(state + AT_DONE)
     shift, length = tl.load(draft_state + AT_SHIFT), tl.load(draft_state + AT_LENGTH)
@@ -128,7 +128,7 @@ def _accept(
     if done == 0:
         tl.store(tokens + after, best, mask=row < taken)
         tl.store(state + AT_DONE, ends.to(tl.int32))
-        # The last token is never fed back: its position is not entered.
+        # The last token is never fed back, so the position stays.
         newest = position + taken - ends.to(tl.int32)
         tl.store(state + AT_POSITION, newest)
         proposed = tl.sum(((guess >= 0) & (row < K - 1)).to(tl.int32), axis=0)
@@ -140,7 +140,7 @@ def _accept(
         _increase(draft_state + AT_RIGHT, taken - wrong.to(tl.int32))
         _increase(draft_state + AT_WRONG, wrong.to(tl.int32))
         if wrong & (not ends):
-            tl.debug_barrier()  # the tokens just stored are read by other threads
+            tl.debug_barrier()  # other threads read the tokens just stored
             before = newest - 1 + shift
             said = tl.load(draft + before, mask=(before >= 0) & (before < length), other=_NOTHING)
             if said != tl.load(tokens + newest - 1, mask=newest > 0, other=-2, cache_modifier=".cg"):
@@ -155,7 +155,7 @@ def accept(
     ids: tuple[int, int],
     launch: Launch,
 ) -> None:
-    """Append what K rows agree on and one token more, and move both states on, unless the sequence is done.
+    """Append the tokens that K rows agree on and one more, update both states; not in a finished slot.
 
     `best` are the candidates' logits (K S, N) float32 and ids (K S, N) int32, row r S + s is r tokens ahead
     in slot s; `tokens` (S, T), `states` (S, SIZE), `drafts` tokens (S, D) and states (S, DRAFT_SIZE), int32;

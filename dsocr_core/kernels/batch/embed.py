@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""A batch: the embeddings of the current tokens, and of those that drafts say come next.
+"""Batch: embeddings of the current tokens, and of the tokens that drafts propose after them.
 
 Letters: S slots, K rows a slot, R = K S, C hidden size, V vocabulary, T tokens a slot holds, D tokens of a
 draft. A program is one row; row r S + s is r tokens ahead of slot s's current one.
@@ -32,10 +32,10 @@ def _embed_rows(
         place = draft_states + slot * AT_DRAFT_SIZE
         number = position + tl.load(place + AT_SHIFT)
         there = (ahead > 0) & (number >= 0) & (number < tl.load(place + AT_LENGTH))
-        # Where nothing is drafted any token does: it counts only if it is right.
+        # Without a proposal any token will do: it counts only if it is right.
         guess = tl.load(draft + slot.to(tl.int64) * drafted + number, mask=there, other=0)
         token = tl.where(ahead > 0, tl.maximum(guess, 0), tl.load(at, mask=ahead == 0, other=0))
-        # A finished slot's tokens may be on their way to the host.
+        # A finished slot's tokens may be being copied to the host.
         tl.store(at, token, mask=live & (ahead > 0))
     else:
         token = tl.load(at)
@@ -60,7 +60,7 @@ def embed_rows(
     if drafts is not None:
         expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, x.device)
         expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, x.device)
-    draft, draft_states = drafts or (tokens, states)  # read by rows ahead alone
+    draft, draft_states = drafts or (tokens, states)  # only rows ahead read it
     _embed_rows[(rows,)](
         tokens, states, draft, draft_states, table, x, held, draft.shape[1], slots,
         WIDTH=width, COLUMNS=triton.next_power_of_2(width), AHEAD=rows > slots, num_warps=launch.warps,

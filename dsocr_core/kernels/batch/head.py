@@ -37,7 +37,7 @@ from dsocr_core.kernels.state import (
 )
 
 PART = 16384
-"""Logits of one program of `best_of_parts`."""
+"""Logits that one program of `best_of_parts` compares."""
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def _ban_repeats(
     state = states + slot * AT_SIZE
     position, live = standing(states, slot, 0)
     size = tl.load(state + AT_NGRAM)
-    # A lane is a diagonal: the place j = first + r of row r follows place j - 1 of row r - 1.
+    # A lane is a diagonal: place j = first + r of row r comes after place j - 1 of row r - 1.
     first = block * BLOCK + tl.arange(0, BLOCK) - (K - 1)
     if live & (size > 0) & (block * BLOCK <= position + K - 1):
         row = tokens + slot.to(tl.int64) * held
@@ -90,7 +90,7 @@ def _best_of_parts(
     if live:
         row = logits + number.to(tl.int64) * vocabulary
         lane = tl.arange(0, BLOCK)
-        # A lane goes through its part in order, so it keeps the lowest id of equals.
+        # A lane goes through its part in order and so keeps the lowest id of equal logits.
         logit = tl.full([BLOCK], float("-inf"), tl.float32)
         token = tl.full([BLOCK], 2147483647, tl.int32)
         for start in range(0, tl.minimum(PART, vocabulary - part * PART), BLOCK):
@@ -121,16 +121,16 @@ def _take_best_rows(
         token = tl.load(best_token + slot * parts + lane, mask=inside, other=2147483647)
         top = tl.max(logit, axis=0)
         best = tl.min(tl.where(logit == top, token, 2147483647), axis=0)
-        best = tl.minimum(best, last_id)  # whatever NaN weights make of it, an id of the vocabulary
+        best = tl.minimum(best, last_id)  # an id of the vocabulary, even where weights are NaN
         tl.store(tokens + slot.to(tl.int64) * held + position + 1, best)
         ends = (best == eos) | (position + 1 >= last)
         tl.store(state + AT_DONE, ends.to(tl.int32))
-        # The last token is never fed back: its position is not entered.
+        # The last token is never fed back, so the position stays.
         tl.store(state + AT_POSITION, tl.where(ends, position, position + 1))
 
 
 def head_parts(vocabulary: int) -> int:
-    """N: how many candidates `best_of_parts` leaves of a row."""
+    """N: number of candidates that `best_of_parts` leaves of a row."""
     return -(-vocabulary // PART)
 
 

@@ -21,8 +21,8 @@ from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, stan
 
 @triton.jit
 def _cached(value, scale, DTYPE: tl.constexpr):
-    """The value as a cache of that type has it."""
-    # One return: what follows a return of a constant branch would still be compiled.
+    """The value as a cache of that type stores it."""
+    # One return: code after a return in a constant branch would still be compiled.
     if scale is None:
         cached = value.to(DTYPE)
     else:

@@ -13,19 +13,19 @@ from dsocr_core.kernels.launch import expect
 
 FP8 = torch.float8_e4m3fn
 LARGEST = 448.0
-"""Largest number of e4m3."""
+"""Largest finite number of e4m3."""
 MOST = tl.constexpr(LARGEST)
 
 Scales = tuple[Tensor | None, Tensor | None]
-"""(S, h) float32 of keys and of values; None where they are as wide as the activations."""
+"""Scales (S, h) float32 of keys and of values; None where they are not stored in 8 bits."""
 NO_SCALES: Scales = (None, None)
 
 ROOM = 2.0
-"""A new token's largest value may be so many times the prompt's. A float keeps its digits below it."""
+"""How many times the prompt's largest value a new token's may be. A float loses no digits by it."""
 
 
 def scales_of(prompt: Tensor) -> Tensor:
-    """Scales (...) of a prompt's keys or values (..., N, D) float: what follows fits, up to ROOM times."""
+    """Scales (...) of a prompt's keys or values (..., N, D), with room for values ROOM times as large."""
     largest = prompt.float().abs().amax(dim=(-2, -1))
     return torch.where(largest > 0, largest * (ROOM / LARGEST), 1.0)
 

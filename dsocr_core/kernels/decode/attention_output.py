@@ -36,14 +36,14 @@ def _attention_output(
     last = tl.maximum(tl.cdiv(held, positions_a_part(held, SPLITS, AT_ONCE)), 1) - 1
 
     await_previous(PDL)
-    # All loads before the first sum: one L2 round trip, not one a chunk.
+    # All loads come before the first sum: one L2 round trip, not one a chunk.
     residual = tl.load(x + row, mask=live, other=0.0).to(tl.float32)
     sums, parts = (), ()
     for c in tl.static_range(COUNT):
         cols = c * CHUNK + tl.arange(0, CHUNK)
         inside = cols < WIDTH
         for s in tl.static_range(SPLITS):
-            # For an empty split the last one again, which is in flight already.
+            # An empty split loads the last one again, which is in flight already.
             part = tl.minimum(s, last)
             sum_at = log_sums + part * HEADS + cols // HEAD_DIM
             sums = extended(sums, tl.load(sum_at, mask=inside, other=0.0))
@@ -92,6 +92,6 @@ def attention_output(
 
 
 def attention_output_reference(partial: Tensor, log_sums: Tensor, weight: Tensor, x: Tensor) -> Tensor:
-    """The new x, (C,)."""
+    """Reference in plain torch. Returns the new x, (C,)."""
     mixed = join_parts_reference(partial, log_sums).to(x.dtype).flatten()  # (h D,)
     return x + product_reference(weight, mixed)

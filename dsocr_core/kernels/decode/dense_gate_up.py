@@ -36,7 +36,7 @@ def _dense_gate_up(
 def dense_gate_up(
     x: Tensor, gain: Tensor, gate: Tensor, up: Tensor, gated: Tensor, eps: float, launch: Launch
 ) -> None:
-    """Write `gated` (S,).
+    """Write `gated` (S,): SiLU of gate times up, of the normed x.
 
     `x`, `gain` (C,), `gate` and `up` (S, C).
     """
@@ -52,5 +52,5 @@ def dense_gate_up(
 
 
 def dense_gate_up_reference(x: Tensor, gain: Tensor, gate: Tensor, up: Tensor, eps: float) -> Tensor:
-    """`gated`, (S,)."""
+    """Reference in plain torch. Returns `gated`, (S,)."""
     return gated_reference(gate, up, rms_norm_reference(x, gain, eps))

@@ -4,15 +4,15 @@
 Letters: C hidden size, V vocabulary, T tokens the buffer holds, R rows of `matched`, p position of the
 current token.
 
-`matched[j]` counts how many tokens just before position j equal, one by one, the last tokens of the
-sequence. With the new current token t[p]
+`matched[j]` counts how many tokens just before position j equal, one by one, the last tokens of the sequence.
+With the new current token t[p]
 
     matched_p[j] = matched_{p-1}[j - 1] + 1 if t[j - 1] == t[p] else 0
 
 and t[j] would repeat an n-gram of size n where matched_p[j] >= n - 1. Such tokens get the stamp p in
 `banned_at`, so nothing needs clearing between steps. A rule with a window leaves out n-grams that begin
-before it, a whitelist some tokens (`kernels/state.py`). The rows of `matched` take turns by position: a
-repeated step reads and writes the same.
+before it, a whitelist some tokens (`kernels/state.py`). The rows of `matched` are used in turn by position,
+so that a repeated step reads and writes the same.
 
 Moves C elements, and 12 bytes a position so far.
 """
@@ -26,7 +26,7 @@ from dsocr_core.kernels.launch import Launch, await_previous, expect_all
 from dsocr_core.kernels.state import AT_NGRAM, AT_POSITION, SIZE, forbidden
 
 NEVER = -1
-"""The stamp of a token that no step has banned."""
+"""Stamp of a token that no step has banned."""
 
 
 @triton.jit
@@ -65,7 +65,7 @@ def embed_token(
     banned_at: Tensor,
     launch: Launch,
 ) -> None:
-    """Write the current token's embedding to `x` and stamp what may not follow it.
+    """Write the current token's embedding to `x`, and stamp tokens that may not follow it.
 
     `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (R, T) int32, `banned_at`
     (V,) int32.
@@ -85,7 +85,7 @@ def embed_token(
 
 
 def matched_at_start(tokens: Tensor, size: int) -> Tensor:
-    """`matched` of a sequence whose last token is the current one: (N,) -> (N,) int32.
+    """Row of `matched` for a sequence whose last token is the current one: (N,) -> (N,) int32.
 
     Counts up to `size - 1`: the rule needs no more.
     """

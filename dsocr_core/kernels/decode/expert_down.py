@@ -17,7 +17,7 @@ from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expec
 from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
 
 DENSE_SEGMENTS = 8
-"""Parts that a dense layer's row is cut into, if its width allows."""
+"""Parts into which a dense layer's row is cut, if its width allows."""
 
 
 @triton.jit
@@ -46,13 +46,13 @@ def _down(
         weights = tl.where(is_routed[:, None], routed_weight + expert_rows * PART, weights)
     tiles = ()
     for c in tl.static_range(COUNT):
-        # A weight is read once a token: no cache needs to hold it.
+        # A weight is read once a token, so it need not stay in a cache.
         tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", "evict_first"))
 
     await_previous(PDL)
     gated = ()
     for c in tl.static_range(COUNT):
-        # A dimension for the rows, so that it has the layout of the weights: else each chunk needs a barrier.
+        # A dimension for the rows gives it the weights' layout; otherwise each chunk needs a barrier.
         gated = extended(
             gated, load_tile(inputs[:, None], live_segment[:, None], c * CHUNK, PART, CHUNK, "", "")
         )
@@ -82,7 +82,7 @@ def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
     part = inner // parts
     _down[(triton.cdiv(width, launch.rows),)](
-        # Without experts nothing of them is read; any tensors do.
+        # Without experts none of these are read, so any tensors will do.
         gated, gated, gated, gated, weight, weight, x, width,
         CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
         **launch.options(),
@@ -124,7 +124,7 @@ def mixture_down(
 
 
 def dense_down_reference(gated: Tensor, weight: Tensor, x: Tensor) -> Tensor:
-    """The new x, (C,)."""
+    """Reference in plain torch. Returns the new x, (C,)."""
     return x + product_reference(weight, gated)
 
 
@@ -137,7 +137,7 @@ def mixture_down_reference(
     shared_weight: Tensor,
     x: Tensor,
 ) -> Tensor:
-    """The new x, (C,)."""
+    """Reference in plain torch. Returns the new x, (C,)."""
     outputs = torch.stack([product_reference(routed_weight[e], y) for e, y in zip(ids, routed, strict=True)])
     mixed = (outputs.to(torch.float32) * weights.unsqueeze(-1)).sum(dim=0).to(x.dtype)  # (C,)
     return x + (mixed + product_reference(shared_weight, shared))

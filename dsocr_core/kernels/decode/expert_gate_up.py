@@ -68,7 +68,7 @@ def _gate_up(
         y = normed(load_vector(x, WIDTH, CHUNK), load_vector(gain, WIDTH, CHUNK), eps, WIDTH, CHUNK, DTYPE)
         first = rounded(dot_rows(gate_rows, y, COUNT, ROWS, CHUNK), DTYPE)
         second = rounded(dot_rows(up_rows, y, COUNT, ROWS, CHUNK), DTYPE)
-        # No wait: whoever read these outputs last, a layer ago, has long ended.
+        # No wait: the last reader of these outputs ran a layer ago and has ended.
         tl.store(shared + row, (rounded(silu(first), DTYPE) * second).to(DTYPE), mask=live)
     else:
         block = program - SHARED_PROGRAMS
@@ -79,7 +79,7 @@ def _gate_up(
         for loop in tl.static_range(LOOPS):
             following = tiles
             if loop + 1 < LOOPS:
-                # In flight before this block's sums are made: the memory is never idle between two blocks.
+                # Loaded before this block's sums, so that the memory is never idle.
                 following = _load_block(
                     ids, routed_gate, routed_up, block + stride, WIDTH, INNER, CHOSEN, ROWS, CHUNK
                 )
@@ -134,7 +134,7 @@ def gate_up_reference(
     routed_up: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """(shared, routed)"""
+    """Reference in plain torch. Returns (shared, routed)."""
     y = rms_norm_reference(x, gain, eps)
     routed = [gated_reference(routed_gate[e], routed_up[e], y) for e in ids.tolist()]
     return gated_reference(shared_gate, shared_up, y), torch.stack(routed)

@@ -41,10 +41,10 @@ ROW_STEPS = 127
 """A row's largest weight, in units of its scale."""
 
 VECTOR_STEPS = 127 * 256
-"""The largest element of the hidden state, in units of its scale: 256 times the high plane, plus the low."""
+"""Largest element of the hidden state in units of its scale: 256 times the high plane, plus the low one."""
 
 LEAST, MOST = 1e-30, 1e30
-"""Largest elements of a row or state whose norm and products float32 holds."""
+"""Limits of a row's or state's largest element within which float32 holds its norm and products."""
 
 _ROWS_AT_ONCE = 8192
 _LEAST, _MOST, _MOST_LOGIT = tl.constexpr(LEAST), tl.constexpr(MOST), tl.constexpr(1e38)
@@ -112,16 +112,16 @@ def _split_vector(
         tl.store(planes + cols, high.to(tl.int8), mask=cols < WIDTH)
         tl.store(planes + WIDTH + cols, (whole - high * 256).to(tl.int8), mask=cols < WIDTH)
     tl.store(sizes, 1.0 / units)
-    # Rounded up: a bound may be too wide, never too narrow. A state of zeros has no length.
+    # Rounded up: a bound may be too wide, never too narrow.
     length = tl.sqrt(tl.sum(squares, axis=0)) * safe * 1.001
     tl.store(sizes + 1, tl.where(usable | (top == 0), length, float("inf")))
 
 
 @triton.jit
 def bounds_around(middle, slack, allowed, WIDTH: tl.constexpr, DTYPE: tl.constexpr):
-    """Lower and upper bound, -inf where not allowed; infinite where they are no finite numbers."""
+    """Lower and upper bound around `middle`: -inf where not allowed, infinite where they are not finite."""
     slack += WIDTH * _LOST
-    known = tl.abs(middle) + slack < _MOST_LOGIT  # not so of NaN
+    known = tl.abs(middle) + slack < _MOST_LOGIT  # false for NaN
     low = tl.where(known, rounded(middle - slack, DTYPE), float("-inf"))
     high = tl.where(known, rounded(middle + slack, DTYPE), float("inf"))
     return tl.where(allowed, low, float("-inf")), tl.where(allowed, high, float("-inf"))
@@ -130,7 +130,7 @@ def bounds_around(middle, slack, allowed, WIDTH: tl.constexpr, DTYPE: tl.constex
 @triton.jit
 def _dot4(a, b, total, INTERPRETED: tl.constexpr):
     """`total` plus the products of four pairs of int8 in int32 words."""
-    if INTERPRETED:  # which knows no assembly
+    if INTERPRETED:  # the interpreter has no assembly
         for shift in tl.static_range(0, 32, 8):
             total += ((a << (24 - shift)) >> 24) * ((b << (24 - shift)) >> 24)
         return total
@@ -185,7 +185,7 @@ def _bound_rows(
     length = tl.load(sizes + 1, cache_modifier=".cg")
     highest = tl.full([ROWS], float("-inf"), tl.float32)
     while block * ROWS < vocabulary:
-        # In flight before this block's sums are made: the memory is never idle between two blocks.
+        # Loaded before this block's sums, so that the memory is never idle.
         following = _load_block(
             rows, scale, reach, banned_at, block + programs, vocabulary, WORDS, ROWS, CHUNK
         )
@@ -212,7 +212,7 @@ def _bound_rows(
 def split_vector(
     x: Tensor, gain: Tensor, normed_x: Tensor, planes: Tensor, sizes: Tensor, eps: float, launch: Launch
 ) -> None:
-    """Write the normed hidden state, and that as two planes of 8 bits with their unit and its norm.
+    """Write the normed hidden state, its two planes of 8 bits, and (unit, norm) to `sizes`.
 
     `x`, `gain`, `normed_x` (C,), `planes` (2, C) int8, `sizes` (2,) float32.
     """
@@ -236,11 +236,11 @@ def bound_rows(
     dtype: torch.dtype,
     launch: Launch,
 ) -> None:
-    """Write every logit's upper bound, and the highest lower bound that each program has met.
+    """Write every logit's upper bound, and the highest lower bound of each program.
 
     `planes` and `sizes` as `split_vector` writes them, `banned_at` (V,) int32, `state` (SIZE,) int32, `lower`
-    (M,) and `upper` (V,) float32, -inf where banned; `dtype` is the logits'. In as many programs as `lower`
-    holds.
+    (M,) and `upper` (V,) float32, -inf where banned; `dtype` is the logits'. There are as many programs as
+    `lower` holds.
     """
     vocabulary, width = head.rows.shape
     programs, device = lower.shape[0], head.rows.device

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Last two kernels of a step: the logits that may be the best, their argmax; then the token is added.
+"""Last two kernels of a step: the logits that may be the best, and the argmax, which becomes the next token.
 
 Letters: C hidden size, V vocabulary, N programs of the first kernel, M lower bounds, T tokens held.
 
@@ -51,7 +51,7 @@ def _best_of_bounded(
         logits = rounded(dot_rows(rows, y, COUNT, ROWS, CHUNK), DTYPE)
         allowed = tl.where(live & (banned != position), logits, float("-inf"))
         best, index = tl.max(allowed, axis=0, return_indices=True, return_indices_tie_break_left=True)
-        # Blocks come in order, so the lowest id of equals is met first.
+        # Blocks come in order, so the lowest id of equal logits comes first.
         better = (best > logit) | (token == 2147483647)
         token = tl.where(better, (first + index).to(tl.int32), token)
         logit = tl.where(better, best, logit)
@@ -67,7 +67,7 @@ def _take_best(
 ):
     await_previous(PDL)
     lane = tl.arange(0, BLOCK)
-    # A lane goes through the programs in order, so it keeps the lowest id of equals.
+    # A lane goes through the programs in order and so keeps the lowest id of equal logits.
     logit = tl.full([BLOCK], float("-inf"), tl.float32)
     token = tl.full([BLOCK], 2147483647, tl.int32)
     for start in range(0, count, BLOCK):
@@ -79,7 +79,7 @@ def _take_best(
         token = tl.where(better, other_token, token)
     top = tl.max(logit, axis=0)
     best = tl.min(tl.where(logit == top, token, 2147483647), axis=0)
-    best = tl.minimum(best, last_id)  # whatever NaN weights make of it, an id of the vocabulary
+    best = tl.minimum(best, last_id)  # an id of the vocabulary, even where weights are NaN
 
     position, last, done = tl.load(state + AT_POSITION), tl.load(state + AT_LAST), tl.load(state + AT_DONE)
     if done == 0:
@@ -87,7 +87,7 @@ def _take_best(
         tl.store(logits + position + 1, top)
         ends = (best == eos) | (position + 1 >= last)
         tl.store(state + AT_DONE, ends.to(tl.int32))
-        # The last token is never fed back: its position is not entered.
+        # The last token is never fed back, so the position stays.
         if not ends:
             tl.store(state + AT_POSITION, position + 1)
 
@@ -157,6 +157,6 @@ def take_best(
 def logits_reference(
     x: Tensor, gain: Tensor, head: Tensor, banned_at: Tensor, state: Tensor, eps: float
 ) -> Tensor:
-    """(V,) float32, -inf where banned."""
+    """Reference in plain torch. Returns all logits (V,) float32, -inf where banned."""
     logits = product_reference(head, rms_norm_reference(x, gain, eps)).to(torch.float32)
     return logits.masked_fill(banned_at == state[POSITION], float("-inf"))

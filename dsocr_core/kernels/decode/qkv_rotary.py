@@ -113,7 +113,7 @@ def qkv_rotary_reference(
     state: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The current position's (q, key, value), each (h, D)."""
+    """Reference in plain torch. Returns (q, key, value) of the current position, each (h, D)."""
     y, position = rms_norm_reference(x, gain, eps), int(state[POSITION])
     heads = q_weight.shape[0] // cos.shape[1]
     q, k, v = (product_reference(w, y).view(heads, -1) for w in (q_weight, k_weight, v_weight))  # (h, D)

@@ -22,8 +22,8 @@ from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
 
 @triton.jit
 def ranked(mine, theirs, my_logit, their_logit):
-    """Each expert's rank and softmax. Ids and logits (E,) twice: once to stand in rows, once in columns."""
-    # NaN would rank none or all: as the least it leaves a rank to each.
+    """Rank and softmax of each expert. Ids and logits (E,) are given twice: for rows and for columns."""
+    # As the smallest logit a NaN leaves each expert its own rank.
     my_logit = tl.where(my_logit == my_logit, my_logit, float("-inf"))
     their_logit = tl.where(their_logit == their_logit, their_logit, float("-inf"))
     larger = their_logit[None, :] > my_logit[:, None]
@@ -86,11 +86,11 @@ def route(
 
 
 def router_logits_reference(x: Tensor, gain: Tensor, router: Tensor, eps: float) -> Tensor:
-    """(E,) float32."""
+    """Reference in plain torch. Returns the router's logits, (E,) float32."""
     return product_reference(router, rms_norm_reference(x, gain, eps)).to(torch.float32)
 
 
 def route_reference(logits: Tensor, experts: int, scaling: float) -> tuple[Tensor, Tensor]:
-    """The best experts in order and their weights: (E,) -> (k,) int64, (k,) float32."""
+    """Reference in plain torch: the best experts in order, (k,) int64, and their weights, (k,) float32."""
     order = torch.argsort(logits, descending=True, stable=True)[:experts]
     return order, logits.softmax(dim=-1, dtype=torch.float32)[order] * scaling

@@ -28,7 +28,7 @@ from dsocr_core.kernels.state import AT_POSITION, SIZE, place, stored_reference
 
 @triton.jit
 def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Count the positions before the current one that a split has; the last split has fewer."""
+    """Positions of a split before the current one; the last split has fewer."""
     return tl.maximum(tl.cdiv(position, SPLITS), AT_ONCE)
 
 
@@ -65,8 +65,8 @@ def _included(
     scores, values, new_top, top, total, mixed,
     EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """The running softmax with the tiles that have these scores."""
-    # No positions yet on either side would make -inf - -inf.
+    """The running softmax after tiles with these scores."""
+    # Without positions on either side this would be -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink = tl.exp2(top - shift)
     sums = tl.zeros([TILE], tl.float32)
@@ -157,7 +157,7 @@ def split_attention(
 def split_attention_reference(
     q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0
 ) -> Tensor:
-    """All splits together: softmax attention of `q` (h, D) over what the cache holds, (h, D) float32."""
+    """Reference in plain torch, without splits: attention of `q` (h, D) over the cache, (h, D) float32."""
     seen = stored_reference(state, ring, 0)
     q, keys, values = q.float(), keys[:, seen].float(), values[:, seen].float()
     scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
@@ -165,6 +165,6 @@ def split_attention_reference(
 
 
 def join_parts_reference(partial: Tensor, log_sums: Tensor) -> Tensor:
-    """The splits merged: (S, h, D) and (S, h) -> (h, D) float32."""
+    """Merge the splits: (S, h, D) and (S, h) -> (h, D) float32."""
     weights = torch.softmax(log_sums * math.log(2), dim=0)  # (S, h)
     return (partial * weights.unsqueeze(-1)).sum(dim=0)

@@ -16,7 +16,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import await_previous, expect, overlapping
 
 BLOCK, WARPS = 8192, 8
-"""Slots read together: those of a page of the published model."""
+"""Slots that are read together, enough for a page of the published model; warps of a program."""
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -28,9 +28,9 @@ from dsocr_core.kernels.matvec import silu
 
 
 def grouped_launches(slots: int, experts: int, dtype: torch.dtype, device: torch.device) -> tuple[Tile, Tile]:
-    """Tiles for gate and up, and for down, by how many rows an expert has on average."""
+    """Tiles of gate and up, and of down, chosen by the mean number of rows an expert."""
     rows, roomy = slots / experts, is_roomy(device) and dtype.itemsize == 2
-    if rows > 64 and roomy:  # a wide tile reads rows less often: they come from the device's cache
+    if rows > 64 and roomy:  # a wide tile reads each row less often
         return Tile(128, 128, 64, 8, 4), Tile(128, 256, 64, 8, 4)
     if rows > 32 and roomy:
         return Tile(64, 128, 64, 4, 5), Tile(64, 128, 64, 4, 3)
@@ -43,7 +43,7 @@ def grouped_launches(slots: int, experts: int, dtype: torch.dtype, device: torch
 
 @triton.jit
 def _tile(starts, tile, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.constexpr):
-    """(expert, first row, end of the expert's rows) of a tile; no rows where there is no such tile."""
+    """(expert, first row, end of the expert's rows) of a tile; without rows where the tile does not exist."""
     ids = tl.arange(0, EVERY)
     first = tl.load(starts + ids, mask=ids < EXPERTS, other=0)
     end = tl.load(starts + ids + 1, mask=ids < EXPERTS, other=0)
@@ -126,7 +126,7 @@ def _grouped_down(
 
 
 def most_tiles(slots: int, experts: int, rows: int) -> int:
-    """Bound the number of tiles of `rows`, however the slots fall to the experts."""
+    """Upper bound of the number of tiles of `rows`, for any distribution of slots over experts."""
     return slots // rows + min(experts, slots)
 
 

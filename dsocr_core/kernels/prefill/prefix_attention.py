@@ -1,10 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Attention within views: of all rows, or the first half sees itself, the second also its own rows so far.
+"""Attention within views: over all of a view, or over its first half and rows of the second up to one's own.
 
 Letters: V views, N rows of all views together, h heads, g heads of keys and of values, D head dim.
 
-A program is a block of one view's rows under one head. Of halves it reads the first one's keys, and further
-ones only where it has rows of the second. Views may differ in length: those of an image are one launch.
+A program is a block of one view's rows under one head. With halves it reads keys of the second half only for
+rows there. Views may differ in length: those of an image are one launch.
 """
 
 from itertools import pairwise
@@ -18,7 +18,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import await_previous, expect, expect_all, overlapping
 
 BLOCK = 64
-"""Rows of a program, and keys that it reads at a time."""
+"""Rows of a program, and keys that it reads at once."""
 
 
 @triton.jit
@@ -104,7 +104,7 @@ def prefix_attention(
 
 
 def prefix_attention_reference(q, keys, values, out, starts, longest, halves=True):
-    """Reference: view by view, under a mask."""
+    """Reference in plain torch: view by view, with a mask."""
     for start, end in pairwise(starts.tolist()):
         seen = None
         if halves:

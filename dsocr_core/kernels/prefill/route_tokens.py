@@ -47,7 +47,7 @@ def _route_tokens(
     exponents = tl.exp(logits - tl.max(logits, axis=1)[:, None])
     sums = tl.sum(exponents, axis=1)
     for choice in tl.static_range(CHOSEN):
-        # NaN logits have no best: whatever comes out must be an expert, or the loads by it fault.
+        # With NaN logits any id may come out; it must be an expert, or loads by it fault.
         best = tl.minimum(tl.argmax(logits, axis=1), EXPERTS - 1)
         taken = expert[None, :] == best[:, None]
         weight = tl.sum(tl.where(taken, exponents, 0.0), axis=1) / sums * scaling

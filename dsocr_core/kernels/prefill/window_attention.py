@@ -26,11 +26,11 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Tile, await_previous, expect_all, overlapping
 
 BEYOND = tl.constexpr(-1e30)
-"""The term of no key: its weight is 0."""
+"""Position term of a key outside the window, whose weight becomes 0."""
 
 
 def window_launch(side: int, roomy: bool = False) -> Tile:
-    """A tile of queries and keys for windows of that side: whole key rows, a quarter of a block empty.
+    """Tile of queries and keys for such windows: whole rows of keys, a quarter of a block empty at most.
 
     Of large blocks a third stage needs a `roomy` device.
     """
@@ -97,13 +97,13 @@ def _window_attention(
         read = real_key & (row < SIDE)
         key_token = (view_start + (top + row) * grid_side + left + key_column).to(tl.int64)
         key_at = qkv + key_token * (3 * WIDTH)
-        if PADDED:  # by the address, not by the value: loads go on while others are used
+        if PADDED:  # masked by address, so that loads need not wait for each other
             outside = (top + row >= grid_side) | (left + key_column >= grid_side)
             key_at = tl.where(outside, bias + tl.zeros_like(key_token), key_at)
         key_at += WIDTH + head * HEAD_DIM
         k = tl.load(key_at[None, :] + dim[:, None], mask=read[None, :] & real_dim[:, None], other=0.0)
         v = tl.load(key_at[:, None] + WIDTH + dim[None, :], mask=read[:, None] & real_dim[None, :], other=0.0)
-        # What a row of keys adds to all its scores moves their maximum, and no score by itself.
+        # A term of a whole row of keys is added to the maximum, not to each score.
         shared_term = tl.zeros([QUERIES], tl.float32)
         if KEY_ROWS == 1:
             scores = tl.dot(q, k, input_precision="ieee")
@@ -114,7 +114,7 @@ def _window_attention(
             row_terms = tl.load(
                 row_terms_at[:, None] - first - step[None, :], mask=asks[:, None] & inside[None, :], other=0.0
             )
-            # A row beyond the window counts for nothing; infinity times zero would be NaN.
+            # A row beyond the window must not count; infinity times zero would be NaN.
             row_terms = tl.where(inside[None, :], row_terms.to(tl.float32) / scale, BEYOND).to(DTYPE)
             scores = tl.dot(row_terms, of_row, input_precision="ieee")
             scores = tl.dot(q, k, scores, input_precision="ieee")
@@ -159,7 +159,7 @@ def window_attention(
 
 
 def position_tables(rows: Tensor, columns: Tensor) -> Tensor:
-    """Both tables (2 S - 1, D) as the right side of one product: (D, 4 S), two columns of it unused."""
+    """Join both tables (2 S - 1, D) into the right side of one product: (D, 4 S), two columns unused."""
     side, head_dim = (rows.shape[0] + 1) // 2, rows.shape[1]
     unused = rows.new_zeros(2, head_dim)
     return torch.cat([rows, columns, unused]).t().contiguous().view(head_dim, 4 * side)
@@ -172,7 +172,7 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
 
 
 def window_attention_reference(qkv, bias, terms, out, grid_side, window, launch=None):
-    """Reference: torch's attention on windows split off with their padding, the bias materialised."""
+    """Reference: torch's attention on windows cut out with padding, and with the bias as a tensor."""
     tokens, _, heads, head_dim = qkv.shape
     n, beyond = window**2, -grid_side % window
     # The patches of every window; where a window has none the one behind the last, whose key is the bias.

@@ -18,24 +18,24 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 
 AttentionCore = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v), each (B, h, N or P, D), queries being the last N positions -> (B, h, N, D)"""
+"""Function of (q, k, v), each (B, h, N or P, D) with queries for the last N positions, to (B, h, N, D)"""
 
 
 def sdpa_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """torch's fused attention. Causal; one new token attends to every position."""
+    """torch's fused attention, causal. A single new token sees every position."""
     # Prefill starts at position 0, so a square causal mask is right whenever N > 1.
     return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
 
 
 def eager_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scores, mask, float32 softmax, sum: the published `eager` order of operations."""
+    """Attention in the published `eager` order: scores, mask, float32 softmax, sum."""
     new, total = q.shape[2], k.shape[2]
     scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(q.shape[-1])  # (B, h, N, P)
     if new > 1:
         lowest = torch.full((new, total), torch.finfo(q.dtype).min, dtype=q.dtype, device=q.device)
         scores = scores + lowest.triu_(total - new + 1)  # (N, P), zeros where a query sees
         del lowest
-    # What softmax does by itself, but that it keeps its input: of 40 pages' prompt 2.4 GB.
+    # As softmax does it, but in place: for a prompt of 40 pages that saves 2.4 GB.
     scores = scores.to(torch.float32)
     weights = F.softmax(scores, dim=-1)
     del scores
@@ -56,7 +56,7 @@ _CORES: dict[str, AttentionCore] = {"sdpa": sdpa_core, "eager": eager_core, "fla
 
 
 def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> AttentionCore:
-    """The core of that name. Raises DsocrError that says what to install."""
+    """Attention core of that name. Raises DsocrError, with what to install where a package is missing."""
     if name not in _CORES:
         raise DsocrError(f"unknown attention '{name}': choose one of {', '.join(_CORES)}")
     if name == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
@@ -82,7 +82,7 @@ class Rotary:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        # On the host, as the published loading makes them: a GPU's power has other last bits.
+        # On the host, as in the published loading: a GPU's power function has other last bits.
         steps = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device="cpu").float()
         frequencies = 1.0 / (config.rope_theta ** (steps / config.head_dim))  # (D/2,)
         frequencies = frequencies.to(frequency_dtype).to(device, torch.float32)

@@ -1,6 +1,6 @@
 """Static KV cache: allocated once for a page, written in place, read up to its length.
 
-With a window the new tokens stand in a ring behind the prompt, in the order of their slots, as published.
+With a window the new tokens are in a ring behind the prompt, read in the order of slots, as published.
 
 Letters: L layers, B batch, h heads, P positions, D head dim.
 """
@@ -19,14 +19,14 @@ class KvCache:
     """Keys and values of every layer, (L, B, h, P, D) each."""
 
     window: int | None = None
-    """Slots of the ring; None: no token is forgotten."""
+    """Slots of the ring; None without a window."""
     prompt = 0
-    """Positions before the ring: what is written at first, before any token."""
+    """Positions before the ring: those of the first write."""
 
     def __init__(
         self, config: DecoderConfig, positions: int, dtype: torch.dtype, device: torch.device, batch: int = 1
     ) -> None:
-        """For `positions`, which with a window are the prompt's and the window's at most."""
+        """Cache for `positions`; with a window at most those of the prompt and the window."""
         self.window = config.window
         shape = (config.layers, batch, config.heads, positions, config.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
@@ -35,7 +35,7 @@ class KvCache:
 
     @classmethod
     def over(cls, keys: Tensor, values: Tensor) -> Self:
-        """An empty cache in storage of the caller's, (L, B, h, P, D) each."""
+        """Empty cache in the caller's tensors, (L, B, h, P, D) each."""
         cache = cls.__new__(cls)
         cache.keys, cache.values, cache.length = keys, values, 0
         return cache
@@ -45,7 +45,7 @@ class KvCache:
         return self.keys.shape[3]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store (B, h, N, D) at the current length; return all keys and values that are seen."""
+        """Store (B, h, N, D) at the current length. Returns all visible keys and values."""
         start, end = self.place(keys.shape[2])
         last = start + keys.shape[2]
         self.keys[layer, :, :, start:last] = keys
@@ -53,7 +53,7 @@ class KvCache:
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]  # (B, h, P, D)
 
     def place(self, count: int = 1) -> tuple[int, int]:
-        """The slot of the next position, and how many slots are seen with it. Raises IndexError."""
+        """Slot of the next position, and the number of visible slots with it. Raises IndexError."""
         start, end = self.length, self.length + count
         if self.window is not None and self.length:
             if count > 1:
@@ -67,12 +67,12 @@ class KvCache:
         return start, end
 
     def advance(self, count: int) -> None:
-        """All layers have written `count` positions."""
+        """Move on by `count` positions, after all layers have written them."""
         if not self.length:
             self.prompt = count
         self.length += count
 
     @staticmethod
     def positions(config: DecoderConfig, prompt: int, new: int) -> int:
-        """Slots that a prompt and so many new tokens take."""
+        """Slots that a prompt and that many new tokens need."""
         return prompt + (new if config.window is None else min(new, config.window))

@@ -1,7 +1,4 @@
-"""CLIP tower: a plain ViT over SAM's feature map (it never sees pixels).
-
-Letters: B views, N patches, C width, h heads, D head dim.
-"""
+"""CLIP tower: a plain ViT over SAM's feature map. It never sees pixels."""
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +27,7 @@ class ClipEmbeddings(nn.Module):
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
         self.class_embedding = nn.Parameter(torch.empty(config.width))
-        # In the published checkpoint, never run: SAM's features stand in for its output.
+        # In the published checkpoint but never run: SAM's features take its place.
         self.patch_embedding = nn.Conv2d(
             3, config.width, kernel_size=config.patch_size, stride=config.patch_size, bias=False
         )
@@ -90,9 +87,9 @@ class ClipMlp(nn.Module):
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """x * sigmoid(1.702 x) in float32, of any shape: so the published TorchScript computes under autocast.
+    """x * sigmoid(1.702 x) in float32, of any shape, as the published TorchScript does under autocast.
 
-    Rounded to bf16 after each operation, two elements in five come out otherwise.
+    Rounded to bf16 after each operation, two elements in five would differ.
     """
     wide = x.float()
     return wide * torch.sigmoid(1.702 * wide)

@@ -18,17 +18,17 @@ class Decoder(nn.Module):
         self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.whole_head = False
-        """True to run the head at every position, as published: for a trace, where each bit counts."""
+        """True runs the head at every position, as published. A trace does so, to compare bits."""
 
     def forward(
         self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore, count: int = 1
     ) -> Tensor:
-        """Logits of the last `count` positions: (B, N, C) -> (B, count, V) float32; N more in the cache."""
+        """Append N positions to the cache. Logits of the last `count`: (B, N, C) -> (B, count, V) float32"""
         x = embeddings
         for layer in self.layers:
             x = layer(x, cache, rotary, core)  # (B, N, C)
         cache.advance(x.shape[1])
-        # Only the last positions are ever used; a product of other rows may round otherwise.
+        # Only the last positions are used. A product with other rows may round differently.
         logits = self.lm_head(self.norm(x if self.whole_head else x[:, -count:]))  # (B, N or count, V)
         return logits[:, -count:].to(torch.float32)
 

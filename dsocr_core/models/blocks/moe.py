@@ -24,7 +24,7 @@ class Experts(nn.Module):
         self.down_proj = nn.Parameter(torch.empty(count, width, inner))
 
     def run(self, expert: int, x: Tensor) -> Tensor:
-        """One expert on its tokens. (T, C) -> (T, C)"""
+        """Run one expert on its tokens: (T, C) -> (T, C)"""
         gated = F.silu(F.linear(x, self.gate_proj[expert])) * F.linear(x, self.up_proj[expert])  # (T, I)
         return F.linear(gated, self.down_proj[expert])
 
@@ -40,7 +40,7 @@ class MixtureOfExperts(nn.Module):
         self.experts = Experts(config)
         self.shared_experts = SwiGlu(config.hidden_size, config.shared_width)
         self.observers: list[Any] = []
-        """Taps of a trace, called with what is chosen and with what each expert computes."""
+        """Taps of a trace. They are called with the choice and with each expert's output."""
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.view(-1, x.shape[-1])  # (T, C)
@@ -53,7 +53,7 @@ class MixtureOfExperts(nn.Module):
         return routed + self.shared_experts(x)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The experts of each token and their weights: (T, C) -> (T, k) ids, (T, k) float32."""
+        """Choose experts and weights of each token: (T, C) -> (T, k) ids, (T, k) float32."""
         # Written in float32 like the published code; under autocast the product still runs in bf16.
         logits = F.linear(tokens.to(torch.float32), self.gate.weight.to(torch.float32))  # (T, E)
         scores = logits.softmax(dim=-1, dtype=torch.float32)
@@ -62,7 +62,7 @@ class MixtureOfExperts(nn.Module):
 
     def combine(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Run each expert once on all its tokens, then sum in float32. Returns (T, C)."""
-        if tokens.shape[0] == 1:  # without the sorting: a twelfth of a decode step on a CPU
+        if tokens.shape[0] == 1:  # saves the sorting, a twelfth of a decode step on a CPU
             each = torch.cat([self._run(expert, tokens) for expert in chosen[0].tolist()])
         else:
             each = self._by_expert(tokens, chosen)
@@ -71,7 +71,7 @@ class MixtureOfExperts(nn.Module):
 
     def _by_expert(self, tokens: Tensor, chosen: Tensor) -> Tensor:
         """The chosen experts' outputs, token after token: (T*k, C)."""
-        # Not stable, as published: rows of a product in another order may round to other bits.
+        # Not stable, as published: the order of a product's rows may change bits.
         slots = torch.argsort(chosen.view(-1))  # (T*k,) slots ordered by expert
         counts = torch.bincount(chosen.view(-1), minlength=self.experts.gate_proj.shape[0]).tolist()
         rows = tokens[slots // self.experts_per_token]  # (T*k, C)

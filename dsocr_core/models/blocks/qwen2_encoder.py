@@ -26,7 +26,7 @@ class Qwen2Encoder(nn.Module):
         self.query_768 = nn.Embedding(config.queries[0], config.width)
         self.query_1024 = nn.Embedding(config.queries[1], config.width)
         self.causal = False
-        """A fault of other engines, to reproduce: features see no later ones."""
+        """True reproduces a fault of other engines: a feature does not see later ones."""
 
     def forward(self, features: Tensor) -> Tensor:
         x = features.flatten(2).transpose(1, 2)  # (B, T, C)
@@ -39,7 +39,7 @@ class Qwen2Encoder(nn.Module):
         return self.norm(x)[:, count:]
 
     def queries_for(self, count: int) -> Tensor:
-        """The queries of a view of so many features, (T, C). Raises ValueError for a view of another size."""
+        """Learned queries for a view with that many features, (T, C). Raises ValueError for other sizes."""
         for queries in (self.query_768, self.query_1024):
             if queries.num_embeddings == count:
                 return queries.weight
@@ -56,7 +56,7 @@ class Qwen2Encoder(nn.Module):
 
 
 def _mask(views: int, count: int, like: Tensor, causal: bool = False) -> Tensor:
-    """(B, 1, N, N): features see all features, a query also the queries up to itself."""
+    """Mask (B, 1, N, N): features see all features, a query sees these and the queries up to itself."""
     hidden = torch.ones(2 * count, 2 * count, dtype=torch.bool, device=like.device).triu(1)
     hidden[:count, :count] &= causal
     lowest = torch.finfo(like.dtype).min
@@ -80,7 +80,7 @@ class Qwen2Layer(nn.Module):
 
 
 class Qwen2Attention(nn.Module):
-    """Fewer keys than queries, each for several heads; torch's fused attention over them, repeated."""
+    """Attention with fewer key heads than query heads: torch's fused attention, keys repeated."""
 
     def __init__(self, config: Qwen2Config) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Qwen2Attention(nn.Module):
         )
         q, k = rotated(q, *rotary), rotated(k, *rotary)
         k, v = (part.repeat_interleave(self.heads // self.kv_heads, dim=1) for part in (k, v))
-        if x.device.type == "cuda":  # the same call as published: other strides may take another kernel
+        if x.device.type == "cuda":  # the published call: other strides may choose another kernel
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (B, h, N, D)
         return self.o_proj(y.transpose(1, 2).reshape(b, n, width))

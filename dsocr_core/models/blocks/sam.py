@@ -116,12 +116,12 @@ class SamAttention(nn.Module):
 
 
 PART_BYTES = 2**24
-"""Bytes of a bias that is made at a time on a CPU, if one head's takes no more: it stays in the cache."""
+"""Bytes of the bias that are made at once on a CPU, if one head takes no more, to stay in its cache."""
 
 
 def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_columns: Tensor) -> Tensor:
-    """Attention of (B, h, N, D) with the bias `along_rows` (B, h, H, W, H, 1) + `along_columns`
-    (B, h, H, W, 1, W), some views or heads at a time, with the bits of one call: a page's bias takes 400 MB.
+    """Attention of (B, h, N, D) with bias `along_rows` (B, h, H, W, H, 1) + `along_columns` (B, h, H, W, 1,
+    W), a few heads at a time. Bits are those of one call, whose bias would take 400 MB.
     """
     views, heads, n, d = q.shape
     along_rows, along_columns = along_rows.contiguous(), along_columns.contiguous()
@@ -130,7 +130,7 @@ def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_c
     side = along_rows.shape[2], along_columns.shape[3]
     shape = min(views, view_step), head_step, *side, *side
     buffer = torch.empty(shape, dtype=along_rows.dtype, device=q.device)
-    out = q.new_empty(views, n, heads, d).transpose(1, 2)  # the order of one call's result
+    out = q.new_empty(views, n, heads, d).transpose(1, 2)  # the memory layout of one call's result
     for view in range(0, views, view_step):
         for head in range(0, heads, head_step):
             at = slice(view, view + view_step), slice(head, head + head_step)

@@ -1,8 +1,8 @@
-"""One new token through the decoder on a CPU, without the modules' calls: the same kernels, the same bits.
+"""One new token through the decoder on a CPU, without the modules' calls: the same operations, the same bits.
 
-Every view and result is made once a page: half of a small step is views, allocations and calls. A product or
-sum may change sides, as both are exact in that; no rounding changes. On some processors a product of one row
-is slower than one pass over the weight and then the product from the core's cache; the engine measures it.
+Every view and result tensor is made once a page, as half of a small step is views, allocations and calls.
+Factors and summands may change sides, which is exact. On some CPUs a product of one row is faster after a
+pass over the weight has brought it into the core's cache; the engine measures it.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """
@@ -23,21 +23,21 @@ from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 
 READ_AHEAD_BYTES = 2**20
-"""Largest weight that is read before its product: what a core's second cache holds."""
+"""Largest weight that is read before its product: it fits a core's L2 cache."""
 
 reads_ahead = False
-"""True where this processor gains by it: set by who has timed it (`engine.read_ahead`)."""
+"""True where that is faster on this CPU. Set by `engine.read_ahead`."""
 
 Into = Callable[[Tensor, Tensor], object]
-"""Computes from the first tensor into the second."""
+"""Function that computes from its first tensor into its second."""
 
 
 class TokenStep:
-    """Appends one token at a time to a cache. One page, one thread."""
+    """Step that appends one token to a cache, for one page on one thread."""
 
     @staticmethod
     def fits(decoder: Decoder) -> bool:
-        """Tell whether the step has the modules' own bits: float32 on a CPU, nobody listening to a module."""
+        """Tell whether the step has the modules' bits: in float32, on a CPU, without hooks on modules."""
         weight = decoder.lm_head.weight
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or torch.is_autocast_enabled("cpu"):
@@ -57,7 +57,7 @@ class TokenStep:
         self._logits = torch.empty(1, self._table.shape[0])
 
     def forward(self, token: int) -> Tensor:
-        """Logits after `token`, (V,) float32, until the next call. Raises IndexError beyond the cache."""
+        """Logits after `token`, (V,) float32, until the next call. Raises IndexError past the cache."""
         x = self._x
         x.copy_(self._table[token])
         self._attend.begin()
@@ -70,7 +70,7 @@ class TokenStep:
 
 
 def _layer(layer: DecoderLayer, attend: _Attention) -> Callable[[Tensor], None]:
-    """A decoder layer, in place. (1, C)"""
+    """Run a decoder layer in place. (1, C)"""
     attention, mlp, number = layer.self_attn, layer.mlp, layer.self_attn.layer
     before, after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
     projections = attention.q_proj, attention.k_proj, attention.v_proj
@@ -91,13 +91,13 @@ def _layer(layer: DecoderLayer, attend: _Attention) -> Callable[[Tensor], None]:
 
 
 class _Attention:
-    """Rotary positions, the cache's new column and the core, for all layers: one runs at a time."""
+    """Attention of all layers, one at a time: rotary positions, the new cache column, the core."""
 
     def __init__(self, like: DecoderAttention, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
         heads, dim = like.heads, like.head_dim
         half = dim // 2
         self._cache, self._core, self._cos = cache, core, rotary.cos
-        # Of -b * sin only the sign moves: b * -sin.
+        # -b * sin is b * -sin: only the sign moves.
         self._minus_sin, self._sin = -rotary.sin[:, :half], rotary.sin[:, half:]
         straight, rotated, crossed = (torch.empty(2, heads, dim) for _ in range(3))  # queries, keys
         value = torch.empty(heads, dim)
@@ -109,7 +109,7 @@ class _Attention:
         self._value = value.view(1, heads, 1, dim)
 
     def begin(self) -> None:
-        """The views of a new token's position: of all layers at once."""
+        """Make the views for a new token's position, of all layers at once."""
         cache, at = self._cache, self._cache.length
         slot, end = cache.place()
         if at >= self._cos.shape[0]:
@@ -123,7 +123,7 @@ class _Attention:
         )
 
     def forward(self, layer: int, x: Tensor, qkv: tuple[Into, ...]) -> Tensor:
-        """Attention's sum before its output projection. (1, C) -> (1, h*D)"""
+        """Attention before its output projection. (1, C) -> (1, h*D)"""
         for product, row in zip(qkv, self._rows, strict=True):
             product(x, row)
         cos, minus_sin, sin = self._turn
@@ -139,7 +139,7 @@ class _Attention:
 
 
 def product_with(weight: Tensor, ahead: bool | None = None) -> Into:
-    """(1, in) -> (1, out) with a weight (out, in), read `ahead` or as was found best."""
+    """Function (1, in) -> (1, out) for a weight (out, in), read ahead if `ahead` or found faster."""
     columns, values = weight.t(), weight.detach().view(-1)
     mm, dot = torch.mm, torch.dot
     if weight.nbytes > READ_AHEAD_BYTES or not (reads_ahead if ahead is None else ahead):

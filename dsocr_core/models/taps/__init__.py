@@ -1,1 +1,1 @@
-"""A run's tensors on disk, and the hooks that bring them there; the worker's interpreter imports it too."""
+"""Tensors of a run on disk, and the hooks that record them. The worker's interpreter imports this, too."""

@@ -1,4 +1,4 @@
-"""Tensors of one run as memory-mapped safetensors: one directory, a few files a call, `trace.json` beside.
+"""Tensors of one run as memory-mapped safetensors: a directory with a few files a call and `trace.json`.
 
 A call is one forward pass: 0 is the prefill, the others are decode steps. Format: `docs/trace.md`.
 """
@@ -23,16 +23,16 @@ from dsocr_core.models.taps.table import Layout
 FORMAT = "dsocr-trace-1"
 INDEX = "trace.json"
 BUFFER_BYTES = MAX_INDEX_BYTES = 64 * 1024 * 1024
-"""In memory before a file is written, and of an index that is read."""
+"""Bytes in memory before a file is written, and most bytes of an index that is read."""
 _PERIOD = 65_521
-"""Elements are weighted by their place, counted from 1 anew after this prime."""
+"""Prime after which the weights of places (1, 2, ...) in a fingerprint start again."""
 _CHUNK, _MASK = 2**24, (1 << 64) - 1
 
 
 class Recorder:
-    """Writes the tensors of one run as they come, `about` in the index and every file's header.
+    """Writer of one run's tensors. `about` is put into the index and every file's header.
 
-    `only` are the names to take, whole or up to a dot; none: all. `check` may raise at a tap to end the run.
+    `only` are names to record, whole or up to a dot; empty: all. `check` may raise at a tap to end the run.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Recorder:
 
     @property
     def call(self) -> int:
-        """Number of the call under way; -1 before the first."""
+        """Number of the current call; -1 before the first."""
         return len(self._calls) - 1
 
     def begin_call(self) -> None:
@@ -62,11 +62,11 @@ class Recorder:
         self._calls.append({"files": [], "names": []})
 
     def wants(self, name: str) -> bool:
-        """Tell whether the tap's tensor is recorded."""
+        """Tell whether a tap's tensor is to be recorded."""
         return not self._only or any(f"{name}.".startswith(f"{part}.") for part in self._only)
 
     def take(self, name: str, value: Tensor, layout: Layout = "as is") -> None:
-        """Record a tensor; the second of its name in a call gets a number."""
+        """Record a tensor. A second one of that name in a call gets a number."""
         self._check()
         number = self._passes[name]
         self._passes[name] += 1
@@ -78,20 +78,20 @@ class Recorder:
         self.write(f"{name}@{number}" if number else name, value)
 
     def write(self, key: str, value: Tensor) -> None:
-        """Copy a tensor to the host, and to disk soon. Raises ValueError for a second one of that key."""
+        """Copy a tensor to the host, and soon to disk. Raises ValueError for a second one of that key."""
         if not self.wants(key.partition("@")[0]):
             return
         names = self._calls[-1]["names"]
         if key in names:
             raise ValueError(f"call {self.call} has a tensor '{key}' already")
         names.append(key)
-        # A copy in any case: what is tapped may be overwritten by the next operation.
+        # Always a copy: the next operation may overwrite the tensor.
         self._unwritten[key] = value.detach().to("cpu", copy=True).contiguous()
         if sum(tensor.nbytes for tensor in self._unwritten.values()) >= self._buffer_bytes:
             self._flush()
 
     def close(self, **more: Any) -> None:
-        """Write what is left, and the index with `more` in it."""
+        """Write the rest, and the index with `more` in it."""
         self._flush()
         index = {"format": FORMAT, **self._about, **more, "calls": self._calls}
         (self.directory / INDEX).write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
@@ -110,9 +110,9 @@ class Recorder:
 
 
 class Dump:
-    """The tensors of a directory, mapped and not read until they are used. Raises DsocrError.
+    """Recorded tensors in a directory, mapped and read when they are used. Raises DsocrError.
 
-    Without an index, as other engines may leave it, each file in the order of its name is a call.
+    Without an index (other engines may write none) each file, in order of names, is a call.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -132,16 +132,16 @@ class Dump:
         return len(self._calls)
 
     def keys(self, call: int) -> Sequence[str]:
-        """In the order in which they were computed, where the dump knows it."""
+        """Keys of a call, in the order in which they were computed if the dump knows it."""
         return list(self._calls[call]) if call < self.calls else []
 
     def tensor(self, call: int, key: str) -> Tensor:
-        """Mapped from its file. Raises KeyError when there is none."""
+        """Tensor of a call, mapped from its file. Raises KeyError when there is none."""
         tensor: Tensor = self._calls[call][key].get_tensor(key)
         return tensor
 
     def _listed(self) -> list[tuple[list[str], list[str]]]:
-        """Files and order of names of every call."""
+        """Files and order of keys of every call."""
         index = self.directory / INDEX
         if not index.is_file():
             return [([file.name], []) for file in sorted(self.directory.glob("*.safetensors"))]
@@ -162,7 +162,7 @@ class Dump:
 
 
 def fingerprint(tensor: Tensor) -> str:
-    """Short hash of a weight's bits, the same on every device. It tells weights apart, no more."""
+    """Short hash of a weight's bits, equal on every device. It only tells weights apart."""
     bits = tensor.detach().contiguous().flatten()
     bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
     start = total = weighted = 0

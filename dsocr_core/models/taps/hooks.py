@@ -19,7 +19,7 @@ from dsocr_core.models.taps.table import Tap
 
 @contextmanager
 def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[list[str]]:
-    """Hooks on the modules of `root` by path, inside the block; yields names whose module is not there."""
+    """Hook the modules of `root` by path within the block. Yields names whose module is missing."""
     absent: list[str] = []
     with ExitStack() as hooks:
         for tap in taps:
@@ -34,7 +34,7 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
 
 
 def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None:
-    # Inside a published attention nothing calls a hook for its queries.
+    # A published attention has no module for its rotated queries.
     def after(of: Any, call: Callable[..., None]) -> None:
         hooks.callback(of.register_forward_hook(call).remove)
 
@@ -61,7 +61,7 @@ def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None
 
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
-    """Hook a transformers attention: (output, weights, cache) out, the layer's number in `layer_idx`."""
+    """Hook for an attention of transformers, with `layer_idx`, which returns (output, weights, cache)."""
     new = NewKeys(recorder)
 
     def after(module: Any, _inputs: Any, output: Any) -> None:
@@ -76,13 +76,13 @@ def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
 
 
 class NewKeys:
-    """The rotated keys that a call adds to a cache; a ring, once it is full, is not in the order of time."""
+    """Rotated keys that a call adds to a cache. A full ring is not in order of time."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._prompt = recorder, 0
 
     def take(self, name: str, keys: Tensor, count: int) -> None:
-        """Record the last written of the keys seen, (B, h, P, D), of `count` new positions."""
+        """Record the keys of the `count` newest positions, out of the visible ones (B, h, P, D)."""
         step, last = self._recorder.call, keys.shape[2]
         if step == 0:
             self._prompt = last
@@ -92,15 +92,15 @@ class NewKeys:
 
 
 def key_rows(keys: Tensor) -> Tensor:
-    """(h, N, D) -> (N, h*D)"""
+    """Reshape (h, N, D) -> (N, h*D)"""
     return keys.transpose(0, 1).flatten(1)
 
 
 class MixtureTap:
-    """A part of one mixture's choice: ids of a token's experts, their weights, or their outputs.
+    """Tap of one mixture: ids of each token's experts, their weights, or their outputs.
 
-    By rising expert id: the order of a token's experts means nothing. Nor does that of an expert's rows,
-    which the published code sorts unstably: rows are found again by what went in.
+    Ordered by rising expert id, as the order of a token's experts has no meaning. An expert's rows have none
+    either (the published code sorts unstably), so rows are identified by their input.
     """
 
     def __init__(self, name: str, recorder: Recorder) -> None:
@@ -109,7 +109,7 @@ class MixtureTap:
         self._runs: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> None:
-        """Tokens (..., C), the ids of their experts and their weights, (T, k) each."""
+        """Take tokens (..., C), the ids of their experts and their weights, (T, k) each."""
         self._ids, order = ids.sort(dim=-1)
         if self._name.endswith("ids"):
             self._recorder.take(self._name, self._ids.to(torch.int32))
@@ -120,13 +120,13 @@ class MixtureTap:
             self._tokens = row_marks(x.reshape(-1, x.shape[-1]))
 
     def ran(self, expert: int, x: Tensor, output: Tensor) -> None:
-        """One expert on its tokens: (n, C) in and out."""
+        """Take input and output of one expert, (n, C) each."""
         if self._name.endswith("experts"):
             marks = row_marks(x)
             self._runs.append((torch.full_like(marks, expert), marks, output.detach()))
 
     def ended(self) -> None:
-        """All experts have run: each token's outputs, (T*k, C), by rising expert id."""
+        """Outputs of all experts, (T*k, C): by token, then by rising expert id."""
         if not self._runs:
             return
         experts, marks, outputs = (torch.cat(part) for part in zip(*self._runs, strict=True))
@@ -139,7 +139,7 @@ class MixtureTap:
 
 
 def row_marks(x: Tensor) -> Tensor:
-    """A number for each row's bits, (T, C) -> (T,) int64; equal rows have equal ones."""
+    """Hash of each row's bits, (T, C) -> (T,) int64. Equal rows have equal hashes."""
     bits = x.detach().contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32).to(torch.int64)
     factors = torch.arange(1, x.shape[1] + 1, device=x.device) * 0x9E3779B97F4A7C1  # odd and even, all large
     return (bits * factors).sum(dim=1)

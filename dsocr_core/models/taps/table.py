@@ -1,6 +1,6 @@
-"""The taps of the models: a row each, in the order of computing. Names, modules, layouts, weights.
+"""Taps of the models, a row each in the order of computing: names, modules, layouts, weights.
 
-`embeddings` is what goes into a tower's or the decoder's first block; `mixed` is attention's sum of values
+`embeddings` is the input of a tower's or the decoder's first block; `mixed` is attention's sum of values
 before its output projection, `act` the activations before the second product of a feed-forward. No torch.
 """
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 At = Literal["output", "input", "keys", "queries", "mixture"]
-"""A module's output or first input; the rotated keys or queries of an attention; a mixture's choice and its
-experts' outputs, which are three taps at one module."""
+"""Place of a tap: a module's output or first input, an attention's rotated keys or queries, or a mixture's
+ids, weights or outputs."""
 Layout = Literal["as is", "channels first", "rows", "last row"]
 """Form of a stored tensor: `channels first` (B, C, H, W) as (B, H, W, C), `rows` (1, N, C) as (N, C), `last
-row` of the same as (1, C)."""
+row` of (1, N, C) as (1, C)."""
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A tensor by its name, and where it is; `{}` in a row of a block is the block's number."""
+    """A tensor's name and place. `{}` stands for the block's number."""
 
     name: str
     module: str
@@ -28,14 +28,14 @@ class Tap:
     at: At = "output"
     layout: Layout = "as is"
     weights: tuple[str, ...] | None = None
-    """Beginnings of our names of the weights that act between the tap before and this one. None: the
-    module's where this is its output, else none."""
+    """Prefixes (ours) of the weights that act between the tap before and this one. None: the module's weights
+    for a module's output, no weights for other taps."""
     only: Literal["dense", "mixture"] | None = None
-    """Decoder layers that have it."""
+    """Decoder layers that have the tap."""
 
     @property
     def acting(self) -> tuple[str, ...]:
-        """`weights`, resolved."""
+        """`weights` with None resolved."""
         if self.weights is not None:
             return self.weights
         return (f"{self.module}.",) if self.at == "output" else ()
@@ -46,13 +46,13 @@ class StageTaps:
     """Taps of a stage: before its blocks, in each of them, after them."""
 
     name: str
-    """Attribute of the config with its sizes."""
+    """Attribute of the config with the stage's sizes."""
     first: tuple[Tap, ...]
     block: tuple[Tap, ...] = ()
     last: tuple[Tap, ...] = ()
 
     def of(self, config: Any) -> Iterator[Tap]:
-        """Taps of a model of these sizes."""
+        """Taps for a model of these sizes."""
         sizes = getattr(config, self.name)
         yield from self.first
         for number in range(sizes.layers if self.block else 0):
@@ -63,7 +63,7 @@ class StageTaps:
 
 
 def _block(name: str, module: str, *rows: Tap) -> tuple[Tap, ...]:
-    """Rows of a block, whose names, modules and weights are inside it."""
+    """Taps of a block; names, modules and weights are relative to it."""
     return tuple(
         replace(
             row,
@@ -100,7 +100,7 @@ SAM = StageTaps(
     ),
 )
 
-# The published block of CLIP calls its attention and feed-forward by `.forward`: no hook of theirs fires.
+# The published block of CLIP calls `.forward` of its parts, so their hooks do not fire.
 CLIP = StageTaps(
     "clip",
     (Tap("clip.embeddings", "clip.embeddings"), Tap("clip.pre_norm", "clip.pre_layrnorm")),

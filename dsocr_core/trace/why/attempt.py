@@ -1,4 +1,4 @@
-"""A reading of ours with some things set otherwise: by the request, the number type, or in the model.
+"""A reading of ours with changes in the request, the number type, or the model.
 
 Weights stay the same. Facts with their sources: docs/why.md. Hypotheses are listed in `models.hypotheses`.
 """
@@ -17,12 +17,12 @@ from dsocr_core.reading.records import OcrRequest
 
 @dataclass(frozen=True)
 class Altered:
-    """Changes of a model that no setting makes. The default is none."""
+    """Changes of a model that no setting makes. By default there is none."""
 
     full_attention: bool = False
-    """New tokens see all keys in place of a ring."""
+    """True lets new tokens see all keys, without a window."""
     rotary: str = ""
-    """Number type to which the rotary frequencies are rounded; empty: as published."""
+    """Number type to which rotary frequencies are rounded; empty as published."""
     causal_encoder: bool = False
 
     def checkpoint(self, published: Checkpoint) -> Checkpoint:
@@ -42,22 +42,22 @@ AS_PUBLISHED = Altered()
 
 @dataclass(frozen=True)
 class Attempt:
-    """Settings under which our engine is to read the page."""
+    """Settings with which our engine reads the page."""
 
     request: OcrRequest
     dtype: str
-    """`Settings.dtype`, resolved."""
+    """`Settings.dtype`, with `auto` resolved."""
     altered: Altered = AS_PUBLISHED
 
     def under(self, hypotheses: Iterable[Hypothesis]) -> Attempt:
-        """Apply the changes of all hypotheses."""
+        """Copy with the changes of all hypotheses."""
         attempt = self
         for hypothesis in hypotheses:
             attempt = attempt.changed(hypothesis.change)
         return attempt
 
     def changed(self, change: Mapping[str, Any]) -> Attempt:
-        """Set some fields anew. `reversed` puts the images into the opposite order."""
+        """Copy with some fields changed. `reversed` puts the images into the opposite order."""
         own = {name: value for name, value in change.items() if name in vars(self.altered)}
         rest = {name: value for name, value in change.items() if name not in own}
         dtype = rest.pop("dtype", self.dtype)

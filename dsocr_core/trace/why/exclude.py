@@ -1,4 +1,4 @@
-"""Hypotheses that need no run: what both sides are known to share, and what could not change the page."""
+"""Hypotheses that need no run: both sides share the setting, or it cannot change this page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dsocr_core.trace.why.reader import Reading
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A hypothesis that is not run, and why. Unless that holds `always`, it may do something with another."""
+    """A hypothesis that is not run, and why. Unless `always`, it may still matter together with another."""
 
     hypothesis: Hypothesis
     why: str
@@ -29,19 +29,18 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Page:
-    """Size of a prompt's first image as stored, and what EXIF does to any of them."""
+    """Size of the first image of a prompt as stored, and how EXIF turns any image of it."""
 
     width: int
     height: int
     turned: bool
     swapped: bool
-    """The first one is turned by a quarter, so that width becomes height."""
+    """True where EXIF swaps width and height of the first image."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """Reading to which a hypothesis is added. `diverged` is the number of the token at which it and B
-    diverge, at the latest."""
+    """Reading to which a hypothesis is added. At token `diverged` at the latest it and B part."""
 
     attempt: Attempt
     reading: Reading
@@ -50,7 +49,7 @@ class Base:
 
 
 def page_of(images: Sequence[Path]) -> Page:
-    """Take the facts of a prompt's files, nothing decoded. Broken EXIF turns nothing."""
+    """Facts of a prompt's files, without decoding them. Broken EXIF does not turn."""
     sizes, orientations = [], []
     for path in images:
         with Image.open(path) as image:
@@ -67,9 +66,9 @@ def page_of(images: Sequence[Path]) -> Page:
 def excluded(
     hypothesis: Hypothesis, base: Base, other: Other, page: Page, policy: NgramPolicy
 ) -> Exclusion | None:
-    """Why the hypothesis cannot be the cause on this page; None when it may be.
+    """Why the hypothesis cannot be the cause on this page; None where it may be.
 
-    `policy` is the n-gram rule with the hypothesis applied.
+    `policy` is the n-gram rule under the hypothesis.
     """
     attempt, always = base.attempt.changed(hypothesis.change), True
     request, before = attempt.request, base.attempt.request
@@ -85,13 +84,13 @@ def excluded(
         why = "the prompt has no such newline" if len(texts) == 1 else None
     elif not why and hypothesis.group == "views":
         why = _by_views(request, before, page)
-        # Of a page that is turned by a quarter, the grid changes with what EXIF does.
+        # For a page turned by a quarter the grid depends on EXIF.
         always = not (why and page.swapped and before.resolution.crop_mode)
     return Exclusion(hypothesis, why, always) if why else None
 
 
 def _by_inputs(group: str, attempt: Attempt, ours: ModelInputs, theirs: ModelInputs) -> str | None:
-    """Exclude by what B has recorded of itself, and by what both have recorded equally."""
+    """Exclude by inputs that B has recorded, or that both sides have recorded as equal."""
     request = attempt.request
     rules = (
         (each.no_repeat_ngram_size, each.ngram_window, each.ngram_whitelist) for each in (request, theirs)
@@ -128,7 +127,7 @@ def _grid(request: OcrRequest, page: Page) -> tuple[int, int]:
 
 
 def _by_tokens(base: Base, policy: NgramPolicy, other: Other) -> tuple[str | None, bool]:
-    """An n-gram rule that chooses as A's does up to where B diverges from A is not why they do."""
+    """Exclude an n-gram rule that chooses A's tokens up to where B diverges from A."""
     tokens = base.reading.tokens[: base.diverged + 1]
     if same_choices(base.policy, policy, tokens, base.reading.inputs.prompt_ids):
         return f"it forbids nothing else in the first {len(tokens)} tokens", False

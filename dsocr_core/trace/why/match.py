@@ -1,4 +1,4 @@
-"""B on a page, the nearness of a reading to it, and what of the rest needs no model."""
+"""B's text of a page, and how near a reading comes to it, up to differences that need no model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LEFT_AFTER, _LEFT_AFTER_MARKUP = 48, 200
 boxes that are not written whole look like text."""
 _CHANCE = 16
 FEWEST_OF_PREFIX = 8
-"""Characters that a text cut short must have to say anything."""
+"""Fewest characters of a text that was cut short which still count as evidence."""
 _UNQUANTISED = ("eager", "fast", VENDOR)
-"""Backends that read the checkpoint's own weights; of others only what they say is known."""
+"""Backends that read the checkpoint's own weights. For others quantisation is known only if they tell."""
 
 
 @dataclass(frozen=True)
 class Other:
-    """B on one page. None is what is not known."""
+    """B's reading of one page. None is not known."""
 
     name: str
     text: str
@@ -39,8 +39,8 @@ class Other:
 
     @classmethod
     def of(cls, result: OcrResult, name: str) -> Other:
-        """B from a result of any backend. Its prompt is known where its inputs are: what a server or a
-        program makes of ours is not."""
+        """B from a result of any backend. Its prompt is known only with its inputs: a server or program may
+        change ours."""
         request, inputs = result.request, result.inputs
         return cls(
             name,
@@ -58,30 +58,30 @@ class Other:
 
     @property
     def ended(self) -> bool:
-        """Tell whether B is known to have come to its end token."""
+        """Tell whether B is known to have ended with its end token."""
         return self.finish == "eos" or self.text.rstrip().endswith(END_MARKER)
 
 
 @dataclass(frozen=True)
 class Match:
-    """A reading against B. `free` are causes that need no model, where they apply."""
+    """A reading compared with B. `free` are causes that need no model, where they apply."""
 
     exact: bool
     agreed: int
-    """Characters of B before the first difference, after the same free changes."""
+    """Characters of B before the first difference, after the free changes."""
     of: int
     error_rate: float
-    """Character error rate of the texts as far as both were read."""
+    """Character error rate of the texts, up to the end of the shorter reading."""
     free: tuple[str, ...] = ()
 
     @property
     def closeness(self) -> tuple[bool, int, float]:
-        """For ordering: larger is nearer."""
+        """Sort key: larger is nearer to B."""
         return self.exact, self.agreed, -self.error_rate
 
 
 class Matcher:
-    """Compares readings with one B. `special` are the texts that a server may strip."""
+    """Compares readings with one B. `special` are texts of tokens that a server may strip."""
 
     def __init__(self, other: Other, special: Sequence[str]) -> None:
         self.other = other
@@ -92,13 +92,13 @@ class Matcher:
             self._forms.append(((CLEANED,), lambda text: result_mmd(text).strip()))
 
     def goes_with(self, text: str) -> bool:
-        """Tell whether a reading that has come so far has not diverged from B for long, in any form."""
+        """Tell whether a reading so far still agrees with B, or diverged only a short way back."""
         margin = _LEFT_AFTER if len(self._forms) == 1 else _LEFT_AFTER_MARKUP
         readings = (form(text) for _, form in self._forms)
         return any(len(each) - _agreed(each, self.other.clean) <= margin for each in readings)
 
     def match(self, text: str, tokens: Sequence[int], whole: bool = True) -> Match:
-        """Match a reading; `whole` when it was not left early."""
+        """Match a reading. `whole` is true unless it was left early."""
         theirs, size, tokens = self.other.tokens, len(self.other.clean), tuple(tokens)
         if theirs is not None and tokens == theirs:
             return Match(True, size, size, 0.0)
@@ -124,6 +124,6 @@ class Matcher:
 
 
 def _agreed(a: str, b: str) -> int:
-    """Characters before the first difference."""
+    """Number of characters before the first difference."""
     differing = (place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
     return next(differing, min(len(a), len(b)))

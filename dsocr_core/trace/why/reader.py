@@ -1,4 +1,4 @@
-"""Reader of one page under many settings by our engine. Shared parts are computed once."""
+"""Reader of one page under many settings with our engine. Shared parts are computed once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dsocr_core.settings import Settings
 from dsocr_core.trace.why.attempt import AS_PUBLISHED, Altered, Attempt
 
 CHECKED_EVERY = 16
-"""Tokens between two looks at whether a reading has diverged from B."""
+"""Tokens between two checks whether a reading has diverged from B."""
 _RULE = ("no_repeat_ngram_size", "ngram_window", "ngram_whitelist")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Text that our engine wrote. `whole` is false where it was left early."""
+    """Text of a reading. `whole` is false where it was left early."""
 
     tokens: tuple[int, ...]
     text: str
@@ -37,7 +37,7 @@ class Reading:
 
 
 class Reader:
-    """Not safe for concurrent use: hold the device's lock."""
+    """Reader for one thread; hold the device's lock."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -47,7 +47,7 @@ class Reader:
         self.dtype = str(resolve_dtype(settings.dtype, self.device)).removeprefix("torch.")
 
     def attempt(self, page: Page) -> Attempt:
-        """A on a page, or on those of one prompt."""
+        """A's settings for a page, or for pages of one prompt."""
         return Attempt(self.settings.request(page.path, page.source, page.more), self.dtype)
 
     @property
@@ -56,14 +56,14 @@ class Reader:
         return tokenizer.special_texts if isinstance(tokenizer, Tokenizer) else ()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text. A model may have used different ones."""
+        """Ids of a text; a model may have written it with other ids."""
         return self._engine(self.dtype).checkpoint.tokenizer.encode(text)
 
     def text(self, tokens: tuple[int, ...]) -> str:
         return self._engine(self.dtype).checkpoint.tokenizer.decode(tokens)
 
     def policy(self, attempt: Attempt) -> NgramPolicy:
-        """The n-gram rule of a reading in ids."""
+        """N-gram rule of a reading, in ids."""
         return self._engine(self.dtype).ngram_policy(attempt.request)
 
     def read(
@@ -73,7 +73,7 @@ class Reader:
         goes_on: Callable[[str], bool] | None = None,
         cancel: CancelToken | None = None,
     ) -> Reading:
-        """Read the page. At most `limit` tokens; left early where `goes_on` says no of its text.
+        """Read the page, at most `limit` tokens. It is left early where `goes_on` returns false for its text.
 
         Raises DsocrError and Cancelled.
         """
@@ -94,9 +94,9 @@ class Reader:
         return Reading(tuple(tokens), tokenizer.decode(tokens), finish, inputs, whole)
 
     def _prefilled(self, attempt: Attempt, cancel: CancelToken | None) -> tuple[Engine, Prefilled]:
-        """The page's prefill, shared by readings that differ in the n-gram rule alone."""
+        """Prefill of the page, shared by readings that differ only in the n-gram rule."""
         request = replace(attempt.request, no_repeat_ngram_size=0, ngram_window=0, ngram_whitelist=())
-        # What a page is called decides nothing.
+        # The page's name decides nothing.
         key = replace(attempt, request=replace(request, source=""))
         if self._prefill is None or self._prefill[0] != key:
             self._prefill = None

@@ -23,7 +23,7 @@ from dsocr_core.trace.why.search import Budget, Finding, Progress, Search
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """One page: what both sides used, and why they differ."""
+    """One page: facts of both sides, and the cause."""
 
     name: str
     other: str
@@ -59,13 +59,13 @@ class PageAnswer:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of all pages."""
+    """Answers for all pages."""
 
     pages: tuple[PageAnswer, ...]
 
     @property
     def sentence(self) -> str:
-        """One line: what most pages say, and how many they are."""
+        """Conclusion in one line: the cause of most pages, and how many they are."""
         found = [page.finding for page in self.pages]
         if len(found) == 1:
             return found[0].sentence
@@ -74,7 +74,7 @@ class Answer:
 
     @property
     def causes(self) -> dict[str, str]:
-        """By page the cause that reproduces B, where there is one."""
+        """By page, the cause that reproduces B; pages without one are left out."""
         found = {page.name: page.finding for page in self.pages}
         return {name: each.sentence for name, each in found.items() if each.cause and each.cause.words}
 
@@ -94,9 +94,9 @@ def why(
     on_wait: Callable[[str], None] | None = None,
     reader: Reader | None = None,
 ) -> Answer:
-    """Find the cause on every page, or document in one prompt. `other_of` gives B on it.
+    """Find the cause on every page, or document of one prompt. `other_of` returns B's reading of it.
 
-    What explained a page is tried first on the next. Seconds of the budget are for all pages. Raises
+    A cause of one page is tried first on the next. The seconds of the budget are for all pages. Raises
     DsocrError and Cancelled.
     """
     reader, budget = reader or Reader(settings), budget or Budget()
@@ -104,7 +104,7 @@ def why(
     for page in pages:
         other, attempt = other_of(page), reader.attempt(page)
         for image in attempt.request.images:
-            load_image(image, settings.max_pixels)  # says what is wrong with it before anything is computed
+            load_image(image, settings.max_pixels)  # raises for a fault before anything is computed
         facts, left = page_of(attempt.request.images), max(1.0, ends - time.monotonic())
         with device_lock(reader.device).hold(f"why on {page.source}", cancel, on_wait):
             limits = Budget(budget.runs, left)
@@ -120,8 +120,8 @@ _WORDS = {"eos": "end token", "length": "token limit", None: None}
 
 
 def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine, ...]:
-    """One line a fact of A's `request` and reading, and of B: equal, differs, or not known where a side does
-    not tell."""
+    """One line a fact of A's `request` and reading, and of B: equal, differs, or not known where one side
+    does not tell."""
     prompt = build_prompt(request.required.prompt, request.template)
     return (
         InputLine("prompt as read", prompt, other.prompt and other.prompt.strip()),

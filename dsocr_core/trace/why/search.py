@@ -1,4 +1,4 @@
-"""The search for the cause on one page: hypotheses one by one, then pairs of them, within a budget."""
+"""Search for the cause on one page: single hypotheses, then pairs, within a budget."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dsocr_core.trace.why.reader import Reader, Reading
 
 Chosen = tuple[Hypothesis, ...]
 Progress = Callable[[str, int, int], None]
-"""Function that hears what is run now, its number, and at most how many runs there are."""
+"""Callback with what is run now, its number, and the most runs there may be."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one page: runs of the engine without A's own, and seconds."""
+    """Limits for one page: runs of the engine besides A's own, and seconds."""
 
     runs: int = 60
     seconds: float = 600.0
@@ -30,7 +30,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """A combination of hypotheses that was run, or found without a run."""
+    """A combination of hypotheses that was tried."""
 
     chosen: Chosen
     match: Match
@@ -43,28 +43,28 @@ class Trial:
 
     @property
     def words(self) -> str:
-        """Causes, those that need no model last."""
+        """Causes in words; those that need no model come last."""
         return " and ".join([*(each.words for each in self.chosen), *self.match.free])
 
 
 @dataclass
 class Finding:
-    """Result of the search on a page. `a` is A's own reading, `match` its match."""
+    """Result of the search on a page. `a` is A's own reading, `match` compares it with B."""
 
     a: Reading
     match: Match
     trials: list[Trial] = field(default_factory=list)
     exclusions: list[Exclusion] = field(default_factory=list)
     cause: Trial | None = None
-    """Hypothesis that reproduces B exactly; also A as it is, with no hypothesis."""
+    """Trial that reproduces B exactly; it may be A itself, without hypothesis."""
     also: tuple[str, ...] = ()
-    """Hypotheses that would give the same text as the cause; the page cannot tell them apart."""
+    """Hypotheses that would give the same text, so that the page cannot tell them apart."""
     stopped: str | None = None
-    """Why the search ended before everything was tried."""
+    """Why the search ended early; None where everything was tried."""
 
     @property
     def sentence(self) -> str:
-        """The conclusion in one line; without a cause with what comes nearest to B, nearer than A."""
+        """Conclusion in one line. Without a cause it names the trial nearest to B, if nearer than A."""
         if self.cause is not None:
             words = self.cause.words
             return f"B is reproduced exactly with {words}" if words else "A and B are equal"
@@ -79,7 +79,7 @@ class Finding:
 
 
 class Search:
-    """Looks for the cause on one page. `first` are names of hypotheses that explained other pages."""
+    """Search for the cause on one page. `first` are hypotheses that explained other pages."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Search:
         self._began = time.monotonic()
 
     def run(self) -> Finding:
-        """Raises DsocrError and Cancelled."""
+        """Run the search. Raises DsocrError and Cancelled."""
         self._progress("A as it is", 0, self._budget.runs)
         reading = self._reader.read(self._attempt, cancel=self._cancel)
         match = self._matcher.match(reading.text, reading.tokens)
@@ -120,7 +120,7 @@ class Search:
         return finding
 
     def _combinations(self, finding: Finding) -> Iterator[Chosen]:
-        """Each hypothesis that is not excluded, then all pairs, the most promising first."""
+        """Yield each hypothesis that is not excluded, then all pairs, the most promising first."""
         alone: list[Hypothesis] = []
         idle: list[Hypothesis] = []
         for hypothesis in self._order:
@@ -129,12 +129,12 @@ class Search:
                 yield (hypothesis,)
                 continue
             finding.exclusions.append(exclusion)
-            # What does nothing to A may yet do something together with another cause.
+            # What does not change A may still matter together with another cause.
             if not exclusion.always:
                 idle.append(hypothesis)
         alone.sort(key=lambda each: self._trials[frozenset({each.name})].match.closeness, reverse=True)
         for one, other in itertools.combinations([*alone, *idle], 2):
-            # The decode rule last: it is tried on what the other has read.
+            # The n-gram rule comes last: it is tried on the other's reading.
             below, above = sorted((one, other), key=lambda each: each.group == "ngram")
             if one in idle or below.group == above.group:
                 continue
@@ -143,7 +143,7 @@ class Search:
                 yield below, above
 
     def _excluded(self, hypothesis: Hypothesis, below: Chosen) -> Exclusion | None:
-        """Why a hypothesis can do nothing on top of others, which were tried."""
+        """Why a hypothesis cannot matter together with those of an earlier trial; None where it may."""
         trial, attempt = self._trials[_key(below)], self._attempt.under(below)
         base = Base(attempt, trial.reading, self._diverged(trial), self._reader.policy(attempt))
         policy = self._reader.policy(attempt.changed(hypothesis.change))
@@ -152,7 +152,7 @@ class Search:
     def _try(self, chosen: Chosen, finding: Finding) -> Trial:
         began, words = time.monotonic(), " and ".join(each.words for each in chosen)
         self._progress(words, len(finding.trials) + 1, self._budget.runs)
-        # Tokens after which a reading is longer than B for certain.
+        # After that many tokens a reading is certainly longer than B.
         theirs = self._other.tokens or self._reader.encode(self._other.text)
         ours = 0 if "<|ref|>" in self._other.text else len(finding.a.tokens)
         limit = max(len(theirs), ours) * 5 // 4 + 64
@@ -170,7 +170,7 @@ class Search:
         return None
 
     def _diverged(self, trial: Trial) -> int:
-        """The first token in which the reading and B differ; by text where B's tokens are not known."""
+        """First token in which a reading and B differ; by text where B's tokens are not known."""
         ours, theirs = trial.reading.tokens, self._other.tokens
         if theirs is not None:
             pairs = zip(ours, theirs, strict=False)
@@ -179,7 +179,7 @@ class Search:
         if trial.match.free:
             return len(ours)
         low, high = 0, len(ours)
-        while low < high:  # the fewest tokens whose text leaves B's
+        while low < high:  # the fewest tokens whose text differs from B's
             middle = (low + high) // 2
             text = self._reader.text(ours[: middle + 1]).lstrip()
             if self._other.clean.startswith(text.rstrip("\ufffd")):
@@ -189,7 +189,7 @@ class Search:
         return low
 
     def _also(self, trial: Trial) -> tuple[str, ...]:
-        """Other n-gram rules that choose the same all along, so that this page cannot tell them apart."""
+        """Other n-gram rules that choose the same tokens on this page."""
         if not any(each.group == "ngram" for each in trial.chosen):
             return ()
         attempt, reading = self._attempt.under(trial.chosen), trial.reading
@@ -206,7 +206,7 @@ def _key(chosen: Chosen) -> frozenset[str]:
 
 
 def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> Chosen:
-    """Order them: what B has recorded, what explained other pages, then the others; each change once."""
+    """Order: B's recorded settings, what explained other pages, the others; each change once."""
     recorded, inputs, request = list[Hypothesis](), other.inputs, attempt.request
     if inputs is not None:
         theirs = (inputs.no_repeat_ngram_size, inputs.ngram_window, inputs.ngram_whitelist)
