@@ -78,9 +78,9 @@ def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int)
 
 
 def linear(
-    rows: int, inputs: int, outputs: int, size: int, bias: bool = True, read: int = 1, held: int = 1
+    rows: int, inputs: int, outputs: int, size: int, bias: bool = True, read: int = 1, existing: int = 1
 ) -> Cost:
-    """(rows, inputs) -> (rows, outputs); over experts of one shape `read` of them get a row, `held` exist."""
+    """(rows, inputs) -> (rows, outputs). Of `existing` experts of one shape `read` get a row."""
     each = inputs * outputs + (outputs if bias else 0)
     weights = each * read * size
     return Cost(
@@ -89,7 +89,7 @@ def linear(
         bytes_read=rows * inputs * size + weights,
         bytes_written=rows * outputs * size,
         weight_bytes=weights,
-        parameters=each * held,
+        parameters=each * existing,
     )
 
 
@@ -248,15 +248,15 @@ def outer_sum(elements: int, terms: int, size: int) -> Cost:
     return Cost(other_flops=elements, bytes_read=terms * size, bytes_written=elements * size)
 
 
-def add_position_table(rows: int, positions: int, width: int, held: int, size: int) -> Cost:
-    """Sum of (rows, width) and a learned table of which `positions` are read and `held` exist."""
+def add_position_table(rows: int, positions: int, width: int, existing: int, size: int) -> Cost:
+    """Sum of (rows, width) and a learned table of which `positions` are read and `existing` exist."""
     elements, table = rows * width, positions * width * size
     return Cost(
         other_flops=elements,
         bytes_read=elements * size + table,
         bytes_written=elements * size,
         weight_bytes=table,
-        parameters=held * width,
+        parameters=existing * width,
     )
 
 
@@ -283,14 +283,14 @@ def embedding(rows: int, entries: int, width: int, size: int) -> Cost:
     )
 
 
-def relative_table(held: int, side: int, head_dim: int, size: int) -> Cost:
-    """A learned table of `held` offsets spread out to every (query, key) offset along one axis."""
-    table = held * head_dim * size
+def relative_table(existing: int, side: int, head_dim: int, size: int) -> Cost:
+    """A learned table of `existing` offsets spread out to every (query, key) offset along one axis."""
+    table = existing * head_dim * size
     return Cost(
         bytes_read=table,
         bytes_written=side * side * head_dim * size,
         weight_bytes=table,
-        parameters=held * head_dim,
+        parameters=existing * head_dim,
     )
 
 

@@ -22,7 +22,7 @@ def costs(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[Stag
     projector, channels = config.projector, config.sam.downsample_channels[1]
 
     def stage(name: Stage, run: Callable[..., None], sizes: Any, boundary: Callable[[int], int]) -> StageCost:
-        """A stage over all views. `boundary` are numbers in and out of a view of so many vision tokens."""
+        """Add a stage over all views. `boundary` are inputs and outputs of a view with that many tokens."""
         tally, elements = Tally(name), 0
         for index, (views, side) in enumerate(workload.view_groups):
             tally.holds_weights = index == 0

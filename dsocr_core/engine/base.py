@@ -226,15 +226,17 @@ class Engine:
         return Prefilled(page, sequence, logits)
 
     @contextmanager
-    def decoding_again(self, held: Prefilled, request: OcrRequest, limit: int) -> Iterator[Iterator[int]]:
+    def decoding_again(
+        self, prefilled: Prefilled, request: OcrRequest, limit: int
+    ) -> Iterator[Iterator[int]]:
         """Decode a prefilled page, each time under another n-gram rule, as an iterator. Raises DsocrError."""
-        if limit > held.page.limit:
-            raise DsocrError(f"{limit} new tokens do not fit the {held.page.limit} of the prefill")
-        prompt = held.page.prompt.ids
-        held.sequence.cache.length = len(prompt)
-        sequence = replace(held.sequence, rule=NgramRule(self.ngram_policy(request), prompt))
+        if limit > prefilled.page.limit:
+            raise DsocrError(f"{limit} new tokens do not fit the {prefilled.page.limit} of the prefill")
+        prompt = prefilled.page.prompt.ids
+        prefilled.sequence.cache.length = len(prompt)
+        sequence = replace(prefilled.sequence, rule=NgramRule(self.ngram_policy(request), prompt))
         with self.modes(), decode_threads(self.checkpoint.model):
-            yield self.tokens(sequence, prompt, held.logits, limit)
+            yield self.tokens(sequence, prompt, prefilled.logits, limit)
 
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1

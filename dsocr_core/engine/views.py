@@ -83,9 +83,9 @@ def _staged(views: Bytes, device: torch.device) -> Tensor:
     return held
 
 
-def uploaded(image: PreparedImage, device: torch.device, held: Staged | None = None) -> Views:
-    """Copy views made by the host to the device; `held` are those that `staged` has prepared."""
-    view, tiles = (part.to(device, non_blocking=True) for part in held or staged(image, device))
+def uploaded(image: PreparedImage, device: torch.device, prepared: Staged | None = None) -> Views:
+    """Copy views made by the host to the device; `prepared` are those that `staged` has prepared."""
+    view, tiles = (part.to(device, non_blocking=True) for part in prepared or staged(image, device))
     return Views(view, tiles, image.grid, image.image_size, lambda: image, image.more_sizes)
 
 

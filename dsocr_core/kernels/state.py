@@ -47,12 +47,12 @@ def place(position, state, RING: tl.constexpr):
 
     With a ring of RING places behind the prompt, places are used again. 0 is no ring.
     """
-    slot, held = position, position
+    slot, filled = position, position
     if RING:
         prompt = tl.load(state + AT_PROMPT, cache_modifier=".cg")
         slot = prompt + (position - prompt) % RING
-        held = tl.minimum(position, prompt + RING)
-    return slot, held
+        filled = tl.minimum(position, prompt + RING)
+    return slot, filled
 
 
 @triton.jit
@@ -70,7 +70,7 @@ def stored(n, slot, position, prompt, RING: tl.constexpr, SPARE: tl.constexpr):
 
 
 @triton.jit
-def standing(states, slot, ahead):
+def row_position(states, slot, ahead):
     """Position of a slot's row that is `ahead` tokens after the current one, and whether the row counts.
 
     It does not once the sequence has ended, nor where the limit leaves it no token to choose.
@@ -120,15 +120,15 @@ def place_reference(state: Tensor, ring: int = 0, ahead: int = 0) -> tuple[int, 
 
 def stored_reference(state: Tensor, ring: int, spare: int, ahead: int = 0) -> Tensor:
     """`stored` of every slot that the row so many tokens ahead sees, in their order."""
-    slot, held = place_reference(state, ring, ahead)
-    n, prompt = torch.arange(max(slot + 1, held), device=state.device), int(state[PROMPT])
+    slot, filled = place_reference(state, ring, ahead)
+    n, prompt = torch.arange(max(slot + 1, filled), device=state.device), int(state[PROMPT])
     if not spare:
         return n
     number = int(state[POSITION]) + ahead - prompt - (slot - n) % ring
     return torch.where(n < prompt, n, prompt + number % (ring + spare))
 
 
-def standing_reference(states: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+def row_position_reference(states: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     """Positions (R,) of that many rows over S slots and which of them count: row r S + s is r ahead in s."""
     slots = states.shape[0]
     ahead = torch.arange(rows // slots, device=states.device).repeat_interleave(slots)

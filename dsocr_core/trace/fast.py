@@ -202,9 +202,9 @@ class TappedTowers(VisionTowers):
         self._copies[0], self._features = self._named.copies, out.clone()
         return out
 
-    def behind(self, features: Tensor, groups: Groups) -> Tensor:
+    def second_tower(self, features: Tensor, groups: Groups) -> Tensor:
         self._named.copies = {}
-        out = super().behind(features, groups)
+        out = super().second_tower(features, groups)
         self._copies[1] = self._named.copies
         return out
 

@@ -158,7 +158,7 @@ class Observation:
             self.times.add("tokenizer", encoding_ms, len(self._encoding_ms))
         prompt = prompt_of(args, kwargs)
         self._override(prompt, kwargs)
-        self.inputs = seen_inputs(prompt, kwargs, self.request.arguments)
+        self.inputs = recorded_inputs(prompt, kwargs, self.request.arguments)
         kwargs["streamer"] = StreamTap(self, tokenizer, kwargs.get("streamer"))
         if self.best is not None:
             kwargs["logits_processor"] = with_processor(kwargs, self.best)
@@ -318,7 +318,7 @@ def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -
     return name
 
 
-def seen_inputs(prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+def recorded_inputs(prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     """Fields of `ModelInputs` from the arguments of `generate`."""
     tiles, view = kwargs["images"][0]
     # A rule with a window is a processor; its values are arguments of `infer`.

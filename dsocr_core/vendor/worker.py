@@ -159,7 +159,7 @@ class Worker:
         # On a CPU torch's fused attention has no formula; on a GPU its kernels have one.
         counter = counting(fused=fused) if request.count_flops else nullcontext()
         attached = observation.attached(self._model, self._tokenizer)
-        with attached, self._config_kept(), counter as observation.counter:
+        with attached, self._config_restored(), counter as observation.counter:
             try:
                 self._infer(request)
             except Exception as error:
@@ -185,7 +185,7 @@ class Worker:
             self._model.infer(self._tokenizer, image_file=request.images[0], **arguments)
 
     @contextmanager
-    def _config_kept(self) -> Iterator[None]:
+    def _config_restored(self) -> Iterator[None]:
         """Restore the config's values after the block: `infer` changes some, and may be left early."""
         values = vars(self._model.config)
         before = dict(values)
@@ -200,7 +200,7 @@ class Worker:
         known = dict(self._environment)
         about = {**request.about, "device": known.pop("device"), "device_name": known.pop("device_name")}
         traced = TracedInfer(request, self.send, lambda: self._cancelled == request.number)
-        with traced.attached(self._model, {**about, "versions": known}), self._config_kept():
+        with traced.attached(self._model, {**about, "versions": known}), self._config_restored():
             self._infer(request)
         return traced.result(self._model)
 

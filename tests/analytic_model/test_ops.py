@@ -29,7 +29,7 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
         (ops.linear(3, 4, 5, FLOAT32, bias=False), Cost(120, 0, (12 + 20) * 4, 60, 80, parameters=20)),
         # 6 rows over 2 of 8 experts of 4 x 5: only the chosen weights are read.
         (
-            ops.linear(6, 4, 5, BF16, bias=False, read=2, held=8),
+            ops.linear(6, 4, 5, BF16, bias=False, read=2, existing=8),
             Cost(240, 0, (24 + 40) * 2, 30 * 2, 40 * 2, parameters=160),
         ),
         # 2 images, 3 -> 4 channels, kernel 3, 8 x 8 -> 4 x 4: 32 points of 27 products for 4 channels.

@@ -103,12 +103,8 @@ def test_a_wrong_formula_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_worst_rows_with_a_gap_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work = Verification(["tiny"])
-    work.rows = [
-        Row("mine", "sdpa, meta", "tiny 1x1, prompt 1, new 1", "clip", "addmm", 100, 100),
-        Row("mine", "sdpa, meta", "tiny 1x1, prompt 1, new 1", "clip", "bmm", 75, 100),
-        Row("mine", "sdpa, meta", "tiny 1x1, prompt 1, new 2", "clip", "bmm", 100, 90),
-    ]
+    work, run = Verification(["tiny"]), ("mine", "sdpa, meta", "tiny 1x1, prompt 1, new 1", "clip")
+    work.rows = [Row(*run, "addmm", 100, 100), Row(*run, "mm", 100, 90), Row(*run, "bmm", 75, 100)]
     monkeypatch.setattr(verify, "verify", lambda *asked: work)
     assert verified([]) == FAILED
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]

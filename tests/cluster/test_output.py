@@ -64,16 +64,13 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     assert texts(output) == ["b"] * 3
 
 
-def test_shards_with_failed_pages_are_made_unread_with_all_their_generations(output: Output) -> None:
-    """Earlier versions wrote a marker of the next generation when pages were read again."""
-    first = attempt(output, pages_of(range(3), failed=1))
-    assert output.commit(first)
-    again = attempt(output, pages_of(range(3), "again", failed=2))
-    output.store.put(f"done/{NAME}.1.json", marker_bytes(asdict(again) | {"generation": 1, "tokens": 9}))
-    assert texts(output) == ["again"] * 2
-    whole = replace(first, shard="000000001-0123456789abcdef", read=3, failed=0)
-    output.store.put(whole.name, marker_bytes(asdict(replace(whole, file=f"shards/{whole.shard}/0.parquet",
-                     worker_file=f"shards/{whole.shard}/0.worker.parquet"))))  # fmt: skip
+def test_shards_with_failed_pages_are_made_unread(output: Output) -> None:
+    failed = attempt(output, pages_of(range(3), failed=1))
+    assert output.commit(failed)
+    shard = "000000001-0123456789abcdef"
+    files = {"file": f"shards/{shard}/0.parquet", "worker_file": f"shards/{shard}/0.worker.parquet"}
+    whole = replace(failed, shard=shard, read=3, failed=0, **files)  # type: ignore[arg-type]
+    output.store.put(whole.name, marker_bytes(asdict(whole)))
     assert output.clear_failed() == 1
     assert list(output.marker_names()) == [whole.shard]
     assert read_status(output).document()["failed"] == 0

@@ -26,12 +26,10 @@ def gpu(capability: tuple[int, int], arches: tuple[str, ...] = ARCHES, free: int
 @pytest.mark.parametrize(
     ("capability", "arches", "kernels", "full"),
     [
-        ((6, 1), ARCHES, False, False),  # GTX 1080 Ti, GTX 1060
         ((7, 0), ARCHES, False, False),  # V100: 7.5 is later
         ((7, 5), ARCHES, True, False),  # 2080 Ti
         ((8, 9), ARCHES, True, True),  # runs the code for 8.6
         ((9, 0), ("sm_90a",), True, True),
-        ((12, 1), ARCHES, True, True),  # GB10
         ((13, 0), ARCHES, True, True),  # the driver compiles compute_120
         ((13, 0), ARCHES[:-1], False, True),
         ((10, 3), ("sm_100f", "nonsense"), True, True),

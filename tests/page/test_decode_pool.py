@@ -167,18 +167,6 @@ def test_an_answer_that_makes_no_sense_costs_its_page(
         decode_pool.count_pages(page)
 
 
-def test_memory_of_large_pages_is_given_back_and_a_larger_limit_gets_a_larger_worker(
-    page: Path, tmp_path: Path
-) -> None:
-    Image.new("RGB", (5000, 5000)).save(tmp_path / "large.bmp")
-    load_image(tmp_path / "large.bmp").close()
-    (one,) = decode_pool._workers.idle
-    assert os.fstat(one.memory.descriptor).st_blocks * 512 <= decode_pool.WARM_BYTES
-    assert load_image(page, 200_000_000).size == (60, 40) and warm() != one.child.pid
-    with pytest.raises(ProcessLookupError):
-        os.kill(one.child.pid, 0)
-
-
 def test_a_png_with_much_text_opens(tmp_path: Path) -> None:
     for packed in (False, True):
         info = PngImagePlugin.PngInfo()

@@ -61,9 +61,11 @@ class OneStep:
 
     def step(self, launches: StepLaunches) -> DecodeStep:
         """Make a step with a random cache, all tokens still to come."""
-        held = KvCache.positions(self.config, self.context, self.tokens + 1)
+        cached = KvCache.positions(self.config, self.context, self.tokens + 1)
         positions = self.context + self.tokens + 1
-        step = DecodeStep(self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches, held=held)
+        step = DecodeStep(
+            self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches, cached=cached
+        )
         generator = torch.Generator(self.device).manual_seed(0)
         step.cache.keys.normal_(generator=generator)
         step.cache.values.normal_(generator=generator)
@@ -168,7 +170,7 @@ class BatchSteps:
         new = self.tokens + SPARE
         step = BatchStep(
             self.weights, self.config, streams, self.context + new, torch.bfloat16, NO_TOKEN,
-            held=KvCache.positions(self.config, self.context, new), precision=self.cache,
+            cached=KvCache.positions(self.config, self.context, new), precision=self.cache,
         )  # fmt: skip
         generator = torch.Generator(self.device).manual_seed(0)
         for half in (step.keys, step.values):

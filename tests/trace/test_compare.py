@@ -124,19 +124,12 @@ def test_without_known_weights_one_channel_points_at_a_weight_and_growth_at_a_ma
         assert [cause.kind for cause in found.causes] == [kind]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        "{",
-        "[]",
-        '{"calls": [{"files": ["../x.safetensors"]}]}',
-        '{"calls": [{"files": ["none.safetensors"]}]}',
-    ],
-)
-def test_a_directory_that_is_no_dump_is_refused_with_its_file_named(tmp_path: Path, index: str) -> None:
-    (tmp_path / "trace.json").write_text(index)
-    with pytest.raises(DsocrError, match=str(tmp_path)):
-        Dump(tmp_path)
+def test_a_directory_that_is_no_dump_is_refused_with_its_file_named(tmp_path: Path) -> None:
+    files = (json.dumps({"calls": [{"files": [f"{name}.safetensors"]}]}) for name in ("../x", "none"))
+    for index in ("{", "[]", *files):
+        (tmp_path / "trace.json").write_text(index)
+        with pytest.raises(DsocrError, match=str(tmp_path)):
+            Dump(tmp_path)
 
 
 # --- the curve ------------------------------------------------------------------------------------

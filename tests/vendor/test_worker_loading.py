@@ -100,7 +100,7 @@ def test_the_configs_values_are_put_back_when_infer_is_left(tmp_path: Path) -> N
     """The published `infer` clears the window while it generates, and puts it back only at its end."""
     worker, config = Worker(io.BytesIO(), tmp_path), SimpleNamespace(sliding_window=128)
     worker._model = SimpleNamespace(config=config)
-    with pytest.raises(KeyboardInterrupt), worker._config_kept():
+    with pytest.raises(KeyboardInterrupt), worker._config_restored():
         config.sliding_window = None
         raise KeyboardInterrupt
     assert config.sliding_window == 128

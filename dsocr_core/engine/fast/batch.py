@@ -257,8 +257,8 @@ class Slots:
                 steps = taken if group.rows == 1 else passes
             tokens += taken
             middle = before - 1 + taken // 2
-            held = KvCache.positions(self.step.config, running.prompt_tokens, middle)
-            positions += held if taken else 0
+            cached = KvCache.positions(self.step.config, running.prompt_tokens, middle)
+            positions += cached if taken else 0
             if state[DONE]:
                 del self._running[running.slot]
                 self._free.append(running.slot)
@@ -396,16 +396,16 @@ class BatchReader:
         if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
             self._decoder = None  # frees its memory first
             slack = ring_slack(config, self.drafted)
-            held = slot_positions(KvCache.positions(config, prompt, limit + spare) + slack, 0)
+            cached = slot_positions(KvCache.positions(config, prompt, limit + spare) + slack, 0)
             positions = slot_positions(prompt, limit + spare)
             precision = self.engine.options.precision
-            size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
+            size = slot_bytes(config, positions, cached, model.dtype, self.drafted, precision)
             if not (slots := self._slots_that_fit(size, self.engine.pages_a_pass(page))):
                 return None
             step = BatchStep(
                 pack(model.decoder), config, slots, positions, self.engine.rotary_dtype, self.eos,
-                self._launches, kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
-                own_text=self._own_text,
+                self._launches, kernels=self._kernels, cached=cached, drafted=self.drafted,
+                precision=precision, own_text=self._own_text,
             )  # fmt: skip
             ready(step)
             self._decoder = Slots(step, self._group, self.engine.marks is Marks.TIMED)
@@ -421,7 +421,7 @@ class BatchReader:
         return min(self.wanted, slots_in(free, size, SLOTS_A_PAGE * pages_a_pass))
 
     @contextmanager
-    def beside_steps(self) -> Iterator[None]:
+    def on_prefill_stream(self) -> Iterator[None]:
         """Run the block's device work on the prefill's stream, beside steps. Later steps wait for it."""
         if self._prefills is None:
             yield
@@ -527,7 +527,7 @@ class _Run:
         engine, reader, loaded = self.engine, self.reader, None
         with self._faults_of(work.key, work.request):
             timer = StageTimer(self.device, marks=engine.marks)
-            with reader.beside_steps():
+            with reader.on_prefill_stream():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
             page.hashes.start()
             if self.slots is None and not self.alone:
@@ -565,7 +565,7 @@ class _Run:
             step = self.slots.step
             needs = (
                 f"{work.request.name}: needs {len(page.prompt.ids)} + {page.limit} positions and the batch's "
-                f"slots hold {step.positions}, {step.held} of them cached; read "
+                f"slots hold {step.positions}, {step.cached} of them cached; read "
             )
             if eight_bits:
                 raise DsocrError(f"{needs}it by itself")
@@ -630,7 +630,7 @@ class _Run:
                 taken.append(slot)
                 sequence = Sequence(cache, slots.step.rotary, engine.core, NgramRule(0))
                 pages.append((one.page.prompt, one.pixels, sequence))
-            with self.reader.beside_steps(), timer.stage(Stage.PREFILL):
+            with self.reader.on_prefill_stream(), timer.stage(Stage.PREFILL):
                 logits = engine.prefill_pages(pages, group[0].together, timer, self.cancel)
         except BaseException:
             for slot in taken:

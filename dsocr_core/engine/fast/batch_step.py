@@ -70,7 +70,7 @@ def position_bytes(config: DecoderConfig, dtype: torch.dtype, precision: Precisi
 def slot_bytes(
     config: DecoderConfig,
     positions: int,
-    held: int,
+    cached: int,
     dtype: torch.dtype,
     drafted: bool = False,
     precision: Precision = "off",
@@ -78,7 +78,7 @@ def slot_bytes(
     """Device memory of one slot: its cache, a token and match lengths for each position, its logits."""
     cache = position_bytes(config, dtype, precision)
     rows = MOST_ROWS if drafted else 1
-    return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
+    return cached * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
 
 
 class SlotCaches:
@@ -165,10 +165,10 @@ class BatchRows:
 
     def first(self, rows: int) -> BatchRows:
         """These buffers cut to their first rows."""
-        part, held = copy(self), len(self.x)
+        part, most = copy(self), len(self.x)
         for name, tensor in vars(self).items():
             if name != "starts":
-                setattr(part, name, tensor[: len(tensor) * rows // held])
+                setattr(part, name, tensor[: len(tensor) * rows // most])
         return part
 
 
@@ -225,28 +225,28 @@ class BatchStep:
         eos_token_id: int,
         launches: BatchLaunches | None = None,
         kernels: Kernels = TRITON,
-        held: int | None = None,
+        cached: int | None = None,
         drafted: bool = False,
         precision: Precision = "off",
         own_text: bool = False,
     ) -> None:
-        """Slots for pages of `positions`, of which the cache has room for `held`. With `drafted` a slot may
+        """Slots for pages of `positions`, of which the cache has room for `cached`. With `drafted` a slot may
         have several rows; with `own_text` pages draft from their own tokens. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
         dtype, device = weights.embedding.dtype, weights.embedding.device
-        positions, held = slot_positions(positions, 0), slot_positions(held or positions, 0)
+        positions, cached = slot_positions(positions, 0), slot_positions(cached or positions, 0)
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches, self.kernels = launches or BatchLaunches(), kernels
-        self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0
+        self.slots, self.positions, self.cached, self.ring = slots, positions, cached, config.window or 0
         self.slack = ring_slack(config, drafted)
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         heads, head_dim = config.heads, config.head_dim
-        cache = (config.layers, slots, heads, held, head_dim)
+        cache = (config.layers, slots, heads, cached, head_dim)
         self.caches = SlotCaches(cache, dtype, device, precision)
         self.keys, self.values = self.caches.keys, self.caches.values
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
@@ -287,8 +287,8 @@ class BatchStep:
 
     def fits(self, prompt: int, limit: int) -> bool:
         """Tell whether a page with that prompt and token limit fits into a slot."""
-        held = KvCache.positions(self.config, prompt, limit) + self.slack
-        return prompt + limit <= self.positions and held <= self.held
+        cached = KvCache.positions(self.config, prompt, limit) + self.slack
+        return prompt + limit <= self.positions and cached <= self.cached
 
     def cache_of(self, slot: int) -> KvCache:
         """Empty part of the cache for a prefill. The slot must have finished."""
@@ -323,9 +323,9 @@ class BatchStep:
         self.states[slot].copy_(host[2 * count - 1 :], non_blocking=True)
         if self.drafts is not None:
             rows = draft_rows(draft, count, self.config.vocab_size)
-            for held, values in zip(self.drafts, rows, strict=True):
+            for tensor, values in zip(self.drafts, rows, strict=True):
                 values = values.pin_memory() if self.device.type == "cuda" else values
-                held[slot, : len(values)].copy_(values, non_blocking=True)
+                tensor[slot, : len(values)].copy_(values, non_blocking=True)
 
     def first(self, slot: int, logits: Tensor) -> None:
         """Choose the first token from the prefill's `logits` (V,). Only queues work."""

@@ -174,8 +174,8 @@ class FastDecoder:
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
         """The graph, made anew when the cache is too small."""
-        held = KvCache.positions(self._model.config.decoder, prompt, limit)
-        if self._graph is None or not self._graph.step.holds(prompt + limit, held):
+        cached = KvCache.positions(self._model.config.decoder, prompt, limit)
+        if self._graph is None or not self._graph.step.fits(prompt + limit, cached):
             self._graph = None  # frees its memory first
             self._graph = StepGraph(self.step_for(prompt, limit), min(STEPS_A_GRAPH, self._group))
         return self._graph
@@ -184,9 +184,9 @@ class FastDecoder:
         """New step whose cache has room for such a page."""
         config = self._model.config.decoder
         sizes = prompt + limit, KvCache.positions(config, prompt, limit)
-        positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
+        positions, cached = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
         return DecodeStep(
-            self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
+            self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, cached
         )
 
 

@@ -112,14 +112,14 @@ class DecodeStep:
         rotary_dtype: torch.dtype,
         eos_token_id: int,
         launches: StepLaunches | None = None,
-        held: int | None = None,
+        cached: int | None = None,
     ) -> None:
-        """Step for sequences of `positions`; with a window the cache has room for `held` of them."""
+        """Step for sequences of `positions`; with a window the cache has room for `cached` of them."""
         dtype, device = weights.embedding.dtype, weights.embedding.device
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches = launches or launches_for(device)
         self.positions, self.ring = positions, config.window or 0
-        self.cache = KvCache(config, held or positions, dtype, device)
+        self.cache = KvCache(config, cached or positions, dtype, device)
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
@@ -157,9 +157,9 @@ class DecodeStep:
     def device(self) -> torch.device:
         return self.state.device
 
-    def holds(self, positions: int, held: int) -> bool:
-        """Tell whether so many positions fit, of which `held` are cached."""
-        return positions <= self.positions and held <= self.cache.capacity
+    def fits(self, positions: int, cached: int) -> bool:
+        """Tell whether so many positions fit, of which `cached` are cached."""
+        return positions <= self.positions and cached <= self.cache.capacity
 
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Start after a prefill. `tokens` are the prompt and the first new one, `limit` the most new ones."""
@@ -173,8 +173,8 @@ class DecodeStep:
         last = count - 1 + limit
         if count < 1 or limit < 1:
             raise ValueError(f"{count + 1} tokens, limit {limit}: nothing to decode")
-        held = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed back
-        if not self.holds(last, held):
+        cached = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed back
+        if not self.fits(last, cached):
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
         self.upload(self.tokens[:count], ids)
@@ -186,9 +186,9 @@ class DecodeStep:
         self.upload(self.state, torch.tensor(row, dtype=torch.int32))
         self.state[decode_state.DONE] |= first == self.eos_token_id
 
-    def upload(self, held: Tensor, values: Tensor) -> None:
+    def upload(self, target: Tensor, values: Tensor) -> None:
         """Copy values to the device through pinned memory, so that the copy does not wait."""
-        held.copy_(values.pin_memory() if self.device.type == "cuda" else values, non_blocking=True)
+        target.copy_(values.pin_memory() if self.device.type == "cuda" else values, non_blocking=True)
 
     def run(self) -> None:
         """Feed the current token and append the next one."""

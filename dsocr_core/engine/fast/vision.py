@@ -286,22 +286,25 @@ class VisionTowers:
         self.device, self.dtype = model.device, model.dtype
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops)
-        behind = getattr(model, [*model.family.vision][1])
-        self._behind, self._projector = TOWERS[type(behind)](behind, ops), model.projector.layers
+        second_tower = getattr(model, [*model.family.vision][1])
+        self._second_tower, self._projector = (
+            TOWERS[type(second_tower)](second_tower, ops),
+            model.projector.layers,
+        )
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:
         """Normalised pixels (B, 3, S, S) of each view size -> features of all views, (M, C_sam)"""
         with torch.autocast(self.device.type, enabled=False):
             return self._sam(pixels)
 
-    def behind(self, features: Tensor, groups: Groups) -> Tensor:
+    def second_tower(self, features: Tensor, groups: Groups) -> Tensor:
         """Second tower: (M, C_sam) -> (M, C). `groups` are (views, features along a side) of each size."""
         with torch.autocast(self.device.type, enabled=False):
-            return self._behind(features, groups)
+            return self._second_tower(features, groups)
 
     def projected(self, patches: Tensor, features: Tensor) -> Tensor:
         """Input of the projector: (M, C), or (M, C + C_sam)."""
-        return torch.cat([patches, features], dim=-1) if self._behind.joins_sam else patches
+        return torch.cat([patches, features], dim=-1) if self._second_tower.joins_sam else patches
 
     def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
         """The towers' features -> vision tokens of each view size, (B, F F, C)"""
@@ -324,19 +327,19 @@ class VisionPass:
         """Features (M, C) of all views after the towers, valid as long as the tokens."""
         self.tokens: tuple[Tensor, ...] = ()
         """Vision tokens of each view size, (B, F F, C)."""
-        stages: tuple[Callable[[], None], ...] = (self._sam, self._behind, self._project)
+        stages: tuple[Callable[[], None], ...] = (self._sam, self._second_tower, self._project)
         self.stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
 
     def load(self, views: Sequence[Tensor]) -> None:
         """Set the normalised pixels (B, 3, S, S) of each view size."""
-        for held, view in zip(self._pixels, views, strict=True):
-            held.copy_(view)
+        for pixels, view in zip(self._pixels, views, strict=True):
+            pixels.copy_(view)
 
     def _sam(self) -> None:
         self.features = self._towers.sam(self._pixels)
 
-    def _behind(self) -> None:
-        self.patches = self._towers.behind(self.features, self._groups)
+    def _second_tower(self) -> None:
+        self.patches = self._towers.second_tower(self.features, self._groups)
 
     def _project(self) -> None:
         self.tokens = self._towers.project(self.patches, self.features, self._groups)

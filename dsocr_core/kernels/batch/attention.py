@@ -36,8 +36,8 @@ from dsocr_core.kernels.state import (
     AT_SIZE,
     SIZE,
     place,
-    standing,
-    standing_reference,
+    row_position,
+    row_position_reference,
     stored,
     stored_reference,
 )
@@ -86,12 +86,12 @@ def _attend_rows(
     state = states + slot * AT_SIZE
     if key_scales is not None:
         scale *= tl.load(key_scales + slot * heads + head)
-    position, live = standing(states, slot, row)
+    position, live = row_position(states, slot, row)
     own, before = place(position, state, RING)
-    held = tl.where(live & (row < ROWS), tl.maximum(own + 1, before), 0)
-    share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK  # parts begin at whole blocks
-    start = tl.minimum(split * share, held)
-    end = tl.minimum(start + share, held)
+    length = tl.where(live & (row < ROWS), tl.maximum(own + 1, before), 0)
+    share = tl.cdiv(tl.cdiv(length, splits), BLOCK) * BLOCK  # parts begin at whole blocks
+    start = tl.minimum(split * share, length)
+    end = tl.minimum(start + share, length)
     some = end > start  # otherwise its start may lie within a block
     begin, stop = tl.min(tl.where(some, start, capacity), axis=0), tl.max(tl.where(some, end, 0), axis=0)
     all_from = tl.max(tl.where(some, start, 0), axis=0)
@@ -219,7 +219,7 @@ def attend_rows_reference(
     """Reference in plain torch. All of a row's positions are its first part; the other parts are empty."""
     partial.zero_()
     log_sums.fill_(float("-inf"))
-    _, live = standing_reference(states, len(q))
+    _, live = row_position_reference(states, len(q))
     for row in live.nonzero()[:, 0].tolist():
         slot = row % len(states)
         seen = stored_reference(states[slot], ring, spare, row // len(states))

@@ -77,8 +77,8 @@ def _placed(tokens, newest, draft, shift, length, SPAN: tl.constexpr):
         run = tl.zeros([SPAN], tl.int32)
         for back in tl.static_range(_LONGEST):
             said = tl.load(draft + j - back, mask=same & (j >= back), other=_NOTHING)
-            held = tl.load(tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg")
-            same = same & (said == held)
+            fed = tl.load(tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg")
+            same = same & (said == fed)
             run += same.to(tl.int32)
         away = tl.minimum(tl.abs(j - newest - shift), 65535)
         least = tl.where(away <= _NEAR, _LEAST_NEAR, _LEAST_FAR)
@@ -92,13 +92,13 @@ def _placed(tokens, newest, draft, shift, length, SPAN: tl.constexpr):
 
 @triton.jit
 def _accept(
-    best_logit, best_token, all_tokens, states, drafts, draft_states, count, eos, last_id, held, most,
+    best_logit, best_token, all_tokens, states, drafts, draft_states, count, eos, last_id, capacity, most,
     K: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     NO_ID: tl.constexpr = 2147483647
     await_previous(PDL)
     slot, slots = tl.program_id(0), tl.num_programs(0)
-    tokens, draft = all_tokens + slot.to(tl.int64) * held, drafts + slot.to(tl.int64) * most
+    tokens, draft = all_tokens + slot.to(tl.int64) * capacity, drafts + slot.to(tl.int64) * most
     state, draft_state = states + slot * AT_SIZE, draft_states + slot * AT_DRAFT_SIZE
     row, lane = tl.arange(0, K), tl.arange(0, BLOCK)
     logit = tl.full([K, BLOCK], float("-inf"), tl.float32)
@@ -161,18 +161,18 @@ def accept(
     in slot s; `tokens` (S, T), `states` (S, SIZE), `drafts` tokens (S, D) and states (S, DRAFT_SIZE), int32;
     `ids` are the end token's and the size of the vocabulary.
     """
-    (rows, count), (slots, held), device = best[0].shape, tokens.shape, tokens.device
+    (rows, count), (slots, capacity), device = best[0].shape, tokens.shape, tokens.device
     draft, draft_states = drafts
     if rows % slots:
         raise ValueError(f"{rows} rows for {slots} slots")
     expect("best_logit", best[0], (rows, count), torch.float32, device)
     expect_all(
-        torch.int32, device, best_token=(best[1], (rows, count)), tokens=(tokens, (slots, held)),
+        torch.int32, device, best_token=(best[1], (rows, count)), tokens=(tokens, (slots, capacity)),
         states=(states, (slots, SIZE)), draft=(draft, (slots, draft.shape[-1])),
         draft_states=(draft_states, (slots, DRAFT_SIZE)),
     )  # fmt: skip
     _accept[(slots,)](
-        *best, tokens, states, draft, draft_states, count, ids[0], ids[1] - 1, held, draft.shape[1],
+        *best, tokens, states, draft, draft_states, count, ids[0], ids[1] - 1, capacity, draft.shape[1],
         K=rows // slots, SPAN=launch.rows,
         BLOCK=min(launch.rows, MOST_CANDIDATES * slots // rows, triton.next_power_of_2(count)),
         **launch.options(),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.batch.drafts import AT_DRAFT_SIZE, AT_LENGTH, AT_SHIFT, DRAFT_SIZE, LENGTH, SHIFT
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
-from dsocr_core.kernels.state import SIZE, standing, standing_reference
+from dsocr_core.kernels.state import SIZE, row_position, row_position_reference
 
 Drafts = tuple[Tensor, Tensor]
 """Tokens (S, D) and states (S, DRAFT_SIZE) of every slot's draft, int32 (`batch.drafts`)."""
@@ -20,14 +20,14 @@ Drafts = tuple[Tensor, Tensor]
 
 @triton.jit
 def _embed_rows(
-    tokens, states, draft, draft_states, table, x, held, drafted, slots,
+    tokens, states, draft, draft_states, table, x, capacity, drafted, slots,
     WIDTH: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     row = tl.program_id(0)
     slot, ahead = row % slots, row // slots
-    position, live = standing(states, slot, ahead)
-    at = tokens + slot.to(tl.int64) * held + position
+    position, live = row_position(states, slot, ahead)
+    at = tokens + slot.to(tl.int64) * capacity + position
     if AHEAD:
         place = draft_states + slot * AT_DRAFT_SIZE
         number = position + tl.load(place + AT_SHIFT)
@@ -51,18 +51,18 @@ def embed_rows(
 
     `tokens` (S, T) int32, `states` (S, SIZE) int32, `table` (V, C); without `drafts` there is a row a slot.
     """
-    (slots, held), (rows, width) = tokens.shape, x.shape
+    (slots, capacity), (rows, width) = tokens.shape, x.shape
     if rows % slots or (drafts is None and rows > slots):
         raise ValueError(f"{rows} rows for {slots} slots")
     expect_all(table.dtype, x.device, table=(table, (table.shape[0], width)), x=(x, (rows, width)))
-    expect("tokens", tokens, (slots, held), torch.int32, x.device)
+    expect("tokens", tokens, (slots, capacity), torch.int32, x.device)
     expect("states", states, (slots, SIZE), torch.int32, x.device)
     if drafts is not None:
         expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, x.device)
         expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, x.device)
     draft, draft_states = drafts or (tokens, states)  # only rows ahead read it
     _embed_rows[(rows,)](
-        tokens, states, draft, draft_states, table, x, held, draft.shape[1], slots,
+        tokens, states, draft, draft_states, table, x, capacity, draft.shape[1], slots,
         WIDTH=width, COLUMNS=triton.next_power_of_2(width), AHEAD=rows > slots, num_warps=launch.warps,
         **overlapping(x.device),
     )  # fmt: skip
@@ -71,7 +71,7 @@ def embed_rows(
 def embed_rows_reference(tokens, states, drafts, table, x, launch=None):
     """Reference in plain torch."""
     slots = tokens.shape[0]
-    positions, live = standing_reference(states, x.shape[0])
+    positions, live = row_position_reference(states, x.shape[0])
     for row, position in enumerate(positions.tolist()):
         slot, ahead = row % slots, row // slots
         token = int(tokens[slot, position])

@@ -32,8 +32,8 @@ from dsocr_core.kernels.state import (
     SIZE,
     forbidden,
     forbidden_reference,
-    standing,
-    standing_reference,
+    row_position,
+    row_position_reference,
 )
 
 PART = 16384
@@ -42,22 +42,22 @@ PART = 16384
 
 @triton.jit
 def _ban_repeats(
-    tokens, states, matched, logits, held, vocabulary, slots,
+    tokens, states, matched, logits, capacity, vocabulary, slots,
     K: tl.constexpr, RING: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     block, slot = tl.program_id(0), tl.program_id(1)
     state = states + slot * AT_SIZE
-    position, live = standing(states, slot, 0)
+    position, live = row_position(states, slot, 0)
     size = tl.load(state + AT_NGRAM)
     # A lane is a diagonal: place j = first + r of row r comes after place j - 1 of row r - 1.
     first = block * BLOCK + tl.arange(0, BLOCK) - (K - 1)
     if live & (size > 0) & (block * BLOCK <= position + K - 1):
-        row = tokens + slot.to(tl.int64) * held
-        ring = matched + slot.to(tl.int64) * RING * held
+        row = tokens + slot.to(tl.int64) * capacity
+        ring = matched + slot.to(tl.int64) * RING * capacity
         inside = first <= position
         count = tl.load(
-            ring + (position + RING - 1) % RING * held + first - 1, mask=inside & (first > 0), other=0
+            ring + (position + RING - 1) % RING * capacity + first - 1, mask=inside & (first > 0), other=0
         )
         for r in tl.static_range(K):
             j, here = first + r, position + r
@@ -65,7 +65,7 @@ def _ban_repeats(
             follows = inside & (j > 0)
             same = tl.load(row + j - 1, mask=follows, other=-1) == current
             count = tl.where(follows & same, count + 1, 0)
-            tl.store(ring + here % RING * held + j, count, mask=inside & (j >= 0))
+            tl.store(ring + here % RING * capacity + j, count, mask=inside & (j >= 0))
             repeats = inside & (j >= 0) & (count >= size - 1)
             token = tl.load(row + j, mask=repeats, other=0)
             banned = tl.full([BLOCK], float("-inf"), tl.float32).to(logits.dtype.element_ty)
@@ -86,7 +86,7 @@ def _best_of_parts(
 ):  # fmt: skip
     await_previous(PDL)
     part, number = tl.program_id(0), tl.program_id(1)
-    _, live = standing(states, number % slots, number // slots)
+    _, live = row_position(states, number % slots, number // slots)
     if live:
         row = logits + number.to(tl.int64) * vocabulary
         lane = tl.arange(0, BLOCK)
@@ -108,7 +108,16 @@ def _best_of_parts(
 
 @triton.jit
 def _take_best_rows(
-    best_logit, best_token, tokens, states, held, parts, eos, last_id, BLOCK: tl.constexpr, PDL: tl.constexpr
+    best_logit,
+    best_token,
+    tokens,
+    states,
+    capacity,
+    parts,
+    eos,
+    last_id,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     await_previous(PDL)
     slot = tl.program_id(0)
@@ -122,7 +131,7 @@ def _take_best_rows(
         top = tl.max(logit, axis=0)
         best = tl.min(tl.where(logit == top, token, 2147483647), axis=0)
         best = tl.minimum(best, last_id)  # an id of the vocabulary, even where weights are NaN
-        tl.store(tokens + slot.to(tl.int64) * held + position + 1, best)
+        tl.store(tokens + slot.to(tl.int64) * capacity + position + 1, best)
         ends = (best == eos) | (position + 1 >= last)
         tl.store(state + AT_DONE, ends.to(tl.int32))
         # The last token is never fed back, so the position stays.
@@ -140,17 +149,17 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
     `tokens` (S, T) int32 with each slot's current token at its position and its drafted ones behind, `states`
     (S, SIZE) int32.
     """
-    (slots, held), (rows, vocabulary), ring = tokens.shape, logits.shape, matched.shape[1]
+    (slots, capacity), (rows, vocabulary), ring = tokens.shape, logits.shape, matched.shape[1]
     device = tokens.device
     if rows % slots or ring <= rows // slots:
         raise ValueError(f"{rows} rows for {slots} slots and {ring} rows of matches")
     expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
     expect_all(
-        torch.int32, device, tokens=(tokens, (slots, held)), states=(states, (slots, SIZE)),
-        matched=(matched, (slots, ring, held)),
+        torch.int32, device, tokens=(tokens, (slots, capacity)), states=(states, (slots, SIZE)),
+        matched=(matched, (slots, ring, capacity)),
     )  # fmt: skip
-    _ban_repeats[(triton.cdiv(held, launch.rows), slots)](
-        tokens, states, matched, logits, held, vocabulary, slots,
+    _ban_repeats[(triton.cdiv(capacity, launch.rows), slots)](
+        tokens, states, matched, logits, capacity, vocabulary, slots,
         K=rows // slots, RING=ring, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(logits.device),
     )  # fmt: skip
 
@@ -158,7 +167,7 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
 def ban_repeats_reference(tokens, states, matched, logits, launch=None):
     """Reference in plain torch."""
     slots, ring = matched.shape[:2]
-    for number, live in enumerate(standing_reference(states, len(logits))[1].tolist()):
+    for number, live in enumerate(row_position_reference(states, len(logits))[1].tolist()):
         slot = number % slots
         state = states[slot].tolist()
         state[POSITION] = position = state[POSITION] + number // slots
@@ -193,7 +202,7 @@ def best_of_parts(
 
 def best_of_parts_reference(logits, states, best_logit, best_token, launch=None):
     """Reference in plain torch."""
-    live = standing_reference(states, len(logits))[1]
+    live = row_position_reference(states, len(logits))[1]
     for part in range(best_logit.shape[1]):
         logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (R,) each
         best_logit[live, part] = logit[live].to(torch.float32)
@@ -213,15 +222,19 @@ def take_best_rows(
 
     `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, SIZE) int32.
     """
-    (slots, held), parts, device = tokens.shape, best_logit.shape[1], tokens.device
+    (slots, capacity), parts, device = tokens.shape, best_logit.shape[1], tokens.device
     candidates = slots, parts
     expect("best_logit", best_logit, candidates, torch.float32, device)
     at = states, (slots, SIZE)
     expect_all(
-        torch.int32, device, best_token=(best_token, candidates), tokens=(tokens, (slots, held)), states=at
+        torch.int32,
+        device,
+        best_token=(best_token, candidates),
+        tokens=(tokens, (slots, capacity)),
+        states=at,
     )
     _take_best_rows[(slots,)](
-        best_logit, best_token, tokens, states, held, parts, eos, vocabulary - 1,
+        best_logit, best_token, tokens, states, capacity, parts, eos, vocabulary - 1,
         BLOCK=triton.next_power_of_2(parts), num_warps=launch.warps, **overlapping(tokens.device),
     )  # fmt: skip
 

@@ -16,7 +16,14 @@ from torch import Tensor
 from dsocr_core.kernels.batch.scales import MOST, NO_SCALES, Scales, as_cached, expect_cache
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import rounded
-from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
+from dsocr_core.kernels.state import (
+    AT_SIZE,
+    SIZE,
+    place,
+    place_reference,
+    row_position,
+    row_position_reference,
+)
 
 
 @triton.jit
@@ -41,7 +48,7 @@ def _rotary_rows(
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
     number, head = tl.program_id(0), tl.program_id(1)
     slot = number % slots
-    position, counts = standing(states, slot, number // slots)
+    position, counts = row_position(states, slot, number // slots)
     own, _ = place(position, states + slot * AT_SIZE, RING)
     pair = tl.arange(0, EVERY)
     live = pair < HALF
@@ -125,7 +132,7 @@ def rotary_rows(
 def rotary_rows_reference(qkv, cos, sin, states, q, keys, values, launch=None, ring=0, scales=NO_SCALES):
     """Reference in plain torch."""
     slots, heads, _, head_dim = keys.shape
-    position, live = standing_reference(states, len(qkv))  # (R,)
+    position, live = row_position_reference(states, len(qkv))  # (R,)
     position = torch.where(live, position, 0).long()
     parts = qkv.view(len(qkv), 3, heads, head_dim)
     row_cos, row_sin = cos[position, None], sin[position, None]  # (R, 1, D)

@@ -17,7 +17,7 @@ from torch import Tensor
 from dsocr_core.kernels.decode.router import ranked, route_reference
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import rounded, silu
-from dsocr_core.kernels.state import SIZE, standing, standing_reference
+from dsocr_core.kernels.state import SIZE, row_position, row_position_reference
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _route_rows(
 ):  # fmt: skip
     await_previous(PDL)
     number = tl.program_id(0)
-    _, live = standing(states, number % slots, number // slots)
+    _, live = row_position(states, number % slots, number // slots)
     mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
     row = products + number * stride
     my_logit = tl.load(row + mine, mask=mine < EXPERTS, other=float("-inf")).to(tl.float32)
@@ -86,7 +86,7 @@ def route_rows_reference(products, experts, states, ids, weights, scaling, launc
     """Reference in plain torch."""
     for slot, row in enumerate(products[:, :experts].to(torch.float32)):
         ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)
-    done = ~standing_reference(states, len(ids))[1]
+    done = ~row_position_reference(states, len(ids))[1]
     ids[done] = torch.arange(ids.shape[1], dtype=torch.int32, device=ids.device)
     weights[done] = 0.0
 

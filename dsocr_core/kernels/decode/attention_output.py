@@ -31,9 +31,9 @@ def _attention_output(
     live = row < out_width
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
-    _, held = place(position, state, RING)
+    _, filled = place(position, state, RING)
     # Number of the last split that has positions.
-    last = tl.maximum(tl.cdiv(held, positions_a_part(held, SPLITS, AT_ONCE)), 1) - 1
+    last = tl.maximum(tl.cdiv(filled, positions_a_part(filled, SPLITS, AT_ONCE)), 1) - 1
 
     await_previous(PDL)
     # All loads come before the first sum: one L2 round trip, not one a chunk.

@@ -31,7 +31,7 @@ NEVER = -1
 
 @triton.jit
 def _embed_token(
-    tokens, state, table, x, matched, banned_at, held,
+    tokens, state, table, x, matched, banned_at, capacity,
     RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
@@ -47,10 +47,10 @@ def _embed_token(
         j = block * BLOCK + tl.arange(0, BLOCK)
         inside = j <= position
         follows = inside & (j > 0)
-        before = tl.load(matched + ((position + RING - 1) % RING) * held + j - 1, mask=follows, other=0)
+        before = tl.load(matched + ((position + RING - 1) % RING) * capacity + j - 1, mask=follows, other=0)
         same = tl.load(tokens + j - 1, mask=follows, other=-1) == current
         count = tl.where(follows & same, before + 1, 0)
-        tl.store(matched + (position % RING) * held + j, count, mask=inside)
+        tl.store(matched + (position % RING) * capacity + j, count, mask=inside)
         repeats = inside & (count >= size - 1)
         token = tl.load(tokens + j, mask=repeats, other=0)
         tl.store(banned_at + token, position, mask=forbidden(repeats, j, token, position, size, state))
@@ -71,15 +71,15 @@ def embed_token(
     (V,) int32.
     """
     vocabulary, width = table.shape
-    held, ring, device = tokens.shape[0], matched.shape[0], table.device
+    capacity, ring, device = tokens.shape[0], matched.shape[0], table.device
     expect_all(table.dtype, device, table=(table, (vocabulary, width)), x=(x, (width,)))
     expect_all(
-        torch.int32, device, tokens=(tokens, (held,)), state=(state, (SIZE,)),
-        matched=(matched, (ring, held)), banned_at=(banned_at, (vocabulary,)),
+        torch.int32, device, tokens=(tokens, (capacity,)), state=(state, (SIZE,)),
+        matched=(matched, (ring, capacity)), banned_at=(banned_at, (vocabulary,)),
     )  # fmt: skip
-    grid = (triton.cdiv(held, launch.rows),)
+    grid = (triton.cdiv(capacity, launch.rows),)
     _embed_token[grid](
-        tokens, state, table, x, matched, banned_at, held,
+        tokens, state, table, x, matched, banned_at, capacity,
         RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
 

@@ -171,7 +171,7 @@ def _bound_rows(
     WORDS: tl.constexpr = WIDTH // 4
     COUNT: tl.constexpr = (WORDS + CHUNK - 1) // CHUNK
     block, programs = tl.program_id(0), tl.num_programs(0)
-    held = _load_block(rows, scale, reach, banned_at, block, vocabulary, WORDS, ROWS, CHUNK)
+    loaded = _load_block(rows, scale, reach, banned_at, block, vocabulary, WORDS, ROWS, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
 
     await_previous(PDL)
@@ -189,7 +189,7 @@ def _bound_rows(
         following = _load_block(
             rows, scale, reach, banned_at, block + programs, vocabulary, WORDS, ROWS, CHUNK
         )
-        tiles, unit, reached, banned = held
+        tiles, unit, reached, banned = loaded
         highs = tl.zeros([ROWS, CHUNK], tl.int32)
         lows = tl.zeros([ROWS, CHUNK], tl.int32)
         for c in tl.static_range(COUNT):
@@ -204,7 +204,7 @@ def _bound_rows(
         )
         tl.store(upper + row, high_bound, mask=live)
         highest = tl.maximum(highest, low_bound)
-        held = following
+        loaded = following
         block += programs
     tl.store(lower + tl.program_id(0), tl.max(highest, axis=0))
 

@@ -143,10 +143,10 @@ def take_best(
     Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32.
     """
     programs, device = best_logit.shape[0], tokens.device
-    best, held = (programs,), (tokens.shape[0],)
-    expect_all(torch.float32, device, best_logit=(best_logit, best), logits=(logits, held))
+    best, positions = (programs,), (tokens.shape[0],)
+    expect_all(torch.float32, device, best_logit=(best_logit, best), logits=(logits, positions))
     expect_all(
-        torch.int32, device, best_token=(best_token, best), tokens=(tokens, held), state=(state, (SIZE,))
+        torch.int32, device, best_token=(best_token, best), tokens=(tokens, positions), state=(state, (SIZE,))
     )
     _take_best[(1,)](
         best_logit, best_token, tokens, logits, state, programs, eos, vocabulary - 1,

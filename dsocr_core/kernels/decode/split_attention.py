@@ -90,10 +90,10 @@ def _split_attention(
     head, split = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, EVERY_DIM)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
-    slot, held = place(position, state, RING)
-    share = positions_a_part(held, SPLITS, AT_ONCE)
-    start = tl.minimum(split * share, held)
-    end = tl.minimum(start + share, held)
+    slot, filled = place(position, state, RING)
+    share = positions_a_part(filled, SPLITS, AT_ONCE)
+    start = tl.minimum(split * share, filled)
+    end = tl.minimum(start + share, filled)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
     some_keys = _load_tiles(key_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)

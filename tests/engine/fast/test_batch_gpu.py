@@ -145,25 +145,3 @@ def _row_errors(logits: Tensor, exact: Tensor) -> Tensor:
     allowed = ~exact.isinf()
     distance = torch.where(allowed, logits - exact, 0.0)
     return distance.norm(dim=1) / torch.where(allowed, exact, 0.0).norm(dim=1)
-
-
-@torch.inference_mode()
-def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, DecoderWeights]) -> None:
-    """Steps, first tokens and the copy of states only queue work: torch raises where one would wait."""
-    step = new_step(weights, 8)
-    decoder = Slots(step)
-    logits = torch.randn(step.config.vocab_size, device="cuda")
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for key in range(3):
-            slot, _ = decoder.take()
-            decoder.begin(slot, key, tuple(range(2, 50)), 20, NGRAM, logits)
-        decoder.advance()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    ended = []
-    while decoder.busy:
-        ended += decoder.advance()
-    assert sorted(str(one.key) for one in ended) == ["0", "1", "2"]
-    assert all(len(one.tokens) == 20 and (one.milliseconds or 0) > 0 for one in ended)

@@ -79,24 +79,20 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
         sequence = replace(sequence, rule=NgramRule(again, PROMPT))
         assert list(fast.tokens(sequence, PROMPT, logits, 8)) == eager_tokens(windowed, 8, again)[0]
 
-    step = DecodeStep(pack(model.decoder), config.decoder, 64, torch.float32, 1, FEW, held=11)
+    step = DecodeStep(pack(model.decoder), config.decoder, 64, torch.float32, 1, FEW, cached=11)
     step.begin((*PROMPT, 1), 40, 0)
     with pytest.raises(ValueError, match="do not fit a cache of 11"):
         step.begin((*PROMPT, 1, 1), 40, 0)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("limit", [1, 5, 6])
-def test_the_limit_is_kept_at_any_place_of_a_group(model: OcrModel, fast: FastDecoder, limit: int) -> None:
-    assert fast_tokens(fast, model, limit, 3) == (eager_tokens(model, limit, 3)[0], "length")
-
-
-@torch.inference_mode()
-def test_stops_at_the_end_token(model: OcrModel) -> None:
+def test_decoding_ends_at_the_limit_or_the_end_token_at_any_place_of_a_group(
+    model: OcrModel, fast: FastDecoder
+) -> None:
+    for limit in (1, 5, 6):
+        assert fast_tokens(fast, model, limit, 3) == (eager_tokens(model, limit, 3)[0], "length")
     without = eager_tokens(model, 9, 3)[0]
-    for place in (0, 5):
-        eos = without[place]
+    for eos in (without[0], without[5]):
         wanted = without[: without.index(eos) + 1]
         ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
-        assert fast_tokens(ending, model, 9, 3) == (wanted, "eos")
-        assert eager_tokens(model, 9, 3, eos) == (wanted, "eos")
+        assert fast_tokens(ending, model, 9, 3) == eager_tokens(model, 9, 3, eos) == (wanted, "eos")

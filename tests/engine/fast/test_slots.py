@@ -91,9 +91,9 @@ def test_a_cache_of_a_prompt_and_its_ring_is_enough(model: OcrModel) -> None:
     """64 positions, and of each layer 64 slots were more than 3 + 3: as many as alignment makes of them."""
     own = windowed(model, 3)
     small = BatchStep(
-        pack(own.decoder), own.config.decoder, 2, 200, torch.float32, NO_TOKEN, kernels=PLAIN, held=22
+        pack(own.decoder), own.config.decoder, 2, 200, torch.float32, NO_TOKEN, kernels=PLAIN, cached=22
     )
-    assert (small.positions, small.held, small.keys.shape[3]) == (256, 64, 64)
+    assert (small.positions, small.cached, small.keys.shape[3]) == (256, 64, 64)
     page, decoder = Page(0, (3, 9, 4), 190, 3), Slots(small, 8)
     assert tokens_of(decoder, own, [page])[0] == eager(own, page)
     held = [group.positions for group in decoder.times]
