@@ -149,7 +149,7 @@ def count_parameters(config: ModelConfig) -> dict[str, int]:
     return {name: sum(tensor.numel() for tensor in tensors) for name, tensors in parts.items()}
 
 
-class _EveryRowOnce(MixtureOfExperts):
+class _Unrouted(MixtureOfExperts):
     """Mixture without routing: one expert takes all T * k rows, so no value is read."""
 
     def combine(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def _meta_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
     with META:
         for layer in model.decoder.layers:
             if isinstance(layer.mlp, MixtureOfExperts):
-                layer.mlp = _EveryRowOnce(config.decoder)
+                layer.mlp = _Unrouted(config.decoder)
     return model.requires_grad_(False).eval()
 
 

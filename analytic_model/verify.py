@@ -56,7 +56,7 @@ BF16_BYTES = 2
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of one stage, or `all`: its FLOPs; with stage "parameters", what the operator names."""
+    """FLOPs of one operator of one stage, or `all` of them; of stage "parameters" its parameters."""
 
     config: str
     run: str

@@ -20,7 +20,7 @@ from dsocr_core.base.specs import BackendSpec, parse_backend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
-from dsocr_core.engine.drafts.given import WORTH_IT, Given
+from dsocr_core.engine.drafts.statistics import WORTH_IT, DraftStatistics
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.page import PreparedPage
@@ -171,7 +171,7 @@ class EngineBackend(OnDevice):
         if drafts is None or prepared is None or not (prepared.draft or drafts.own_text):
             return self.engine.recognize(request, page.observer, cancel, prepared)
         result = self.reader_of(1).read_all([request], cancel, prepared=[prepared])[0]
-        given = Given()
+        given = DraftStatistics()
         given.add(result.environment)
         if not self._warned and given.acceptance is not None and given.acceptance < WORTH_IT:
             self._warned = True

@@ -149,7 +149,7 @@ def _row(metric: str, found: dict[str, Any]) -> Row:
 
 
 @dataclass(frozen=True)
-class Gated:
+class GateResult:
     before: str
     after: str
     plan: Plan
@@ -162,7 +162,7 @@ class Gated:
     """Whether the pages read alike; None where none were given."""
 
 
-def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
+def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> GateResult:
     """Measure and judge. Raises DsocrError; or Cancelled, which tells what was recorded."""
     started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), tuple[str, ...]()
     before = plan.before or ("HEAD" if has_changes() else "HEAD~1")
@@ -199,7 +199,7 @@ def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured
 
 def _judged(
     plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], metrics: Sequence[str]
-) -> Gated:
+) -> GateResult:
     """Judge processes with the rule for all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
     runs_a, runs_b = (tuple(each[place].run_id for each in made) for place in (0, 1))
     every, engine = [each for round_ in made for each in round_], plan.work.engine
@@ -216,7 +216,7 @@ def _judged(
     rows = [_row(name, of[name]) if name in of else Row(name, why=missing) for name in metrics]
     judged = Judged(tuple(rows), tuple(sorted(busy)))
     machine = ", ".join(filter(None, (record.gpu or made[0][1].device, record.host)))
-    return Gated(sides[0].name, sides[1].name, plan, judged, runs_a, runs_b, machine)
+    return GateResult(sides[0].name, sides[1].name, plan, judged, runs_a, runs_b, machine)
 
 
 def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> bool:

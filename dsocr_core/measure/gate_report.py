@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, titled_table
 from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, plural, share
-from dsocr_core.measure.gate import Gated, Row
+from dsocr_core.measure.gate import GateResult, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import short
@@ -25,14 +25,14 @@ _LARGEST = 10.0
 """Largest change that is printed as a number."""
 
 
-def exit_code(gated: Gated) -> int:
+def exit_code(gated: GateResult) -> int:
     """Exit code: 1 for pages that differ, then 3 slower, 4 inconclusive, 0."""
     if gated.pages_equal is False:
         return FAILED
     return {"slower": SLOWER, "inconclusive": INCONCLUSIVE}.get(gated.judged.verdict, OK)
 
 
-def document(gated: Gated) -> dict[str, Any]:
+def document(gated: GateResult) -> dict[str, Any]:
     """JSON-ready values. Changes are of the metric itself: a falling rate is negative."""
     rows = [{**asdict(row), "unit": row.metric if row.metric in RATES else "ms"} for row in gated.judged.rows]
     plan = gated.plan
@@ -48,7 +48,7 @@ def document(gated: Gated) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def headline(gated: Gated) -> str:
+def headline(gated: GateResult) -> str:
     """Outcome in one sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
     verdict = gated.judged.verdict
     words = outcome_words(verdict, gated.plan.neutral).upper()
@@ -61,7 +61,7 @@ def headline(gated: Gated) -> str:
     return f"PARITY: pages differ; speed {words}" if gated.pages_equal is False else words
 
 
-def print_gate(gated: Gated, console: Console) -> None:
+def print_gate(gated: GateResult, console: Console) -> None:
     """Print the gate as a table."""
     table = titled_table("", *_COLUMNS)
     for cells in _cells(gated):
@@ -73,7 +73,7 @@ def print_gate(gated: Gated, console: Console) -> None:
     console.print(Text(headline(gated)))
 
 
-def markdown(gated: Gated) -> str:
+def markdown(gated: GateResult) -> str:
     """The gate as a comment for a pull request."""
     lines = [
         f"### Speed gate: {_cell(headline(gated))}", "",
@@ -88,7 +88,7 @@ def markdown(gated: Gated) -> str:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _measured(gated: Gated) -> str:
+def _measured(gated: GateResult) -> str:
     plan, count = gated.plan, len(gated.runs_a)
     return (
         f"engine {plan.work.engine} on {gated.machine}: {plural(count, 'round')} of at most {plan.most}, "
@@ -96,7 +96,7 @@ def _measured(gated: Gated) -> str:
     )
 
 
-def _notes(gated: Gated) -> Iterator[str]:
+def _notes(gated: GateResult) -> Iterator[str]:
     if gated.pages_equal is not None:
         yield f"{', '.join(gated.plan.pages)}: {'equal' if gated.pages_equal else 'pages differ'}"
     if count := len(gated.judged.contended):
@@ -108,7 +108,7 @@ def _notes(gated: Gated) -> Iterator[str]:
     )
 
 
-def _cells(gated: Gated) -> Iterator[list[str]]:
+def _cells(gated: GateResult) -> Iterator[list[str]]:
     for row in gated.judged.rows:
         verdict, values = outcome_words(row.verdict, gated.plan.neutral), (row.before, row.after)
         yield [

@@ -14,7 +14,7 @@ CELLS = ("<td>", "</td>")
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One possible cause. `change` are fields of the request, of `Altered`, or `dtype`."""
+    """One possible cause. `change` are fields of the request, of `ModelChange`, or `dtype`."""
 
     name: str
     words: str

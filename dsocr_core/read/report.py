@@ -15,7 +15,7 @@ from rich.text import Text
 from dsocr_core.base.console import titled_table, verdict_text
 from dsocr_core.base.formatting import duration, percent
 from dsocr_core.base.sanitise import json_line, visible
-from dsocr_core.engine.drafts.given import Given
+from dsocr_core.engine.drafts.statistics import DraftStatistics
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
@@ -64,7 +64,7 @@ class Report:
         self.left_over: Mapping[BackendName, Mapping[str, Sequence[str]]] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.run_ids: Sequence[str | None] = ()  # of the runs of the history that hold the pages, by B
-        self.drafts = Given()
+        self.drafts = DraftStatistics()
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._shown: list[Shown] = []
         self._lines: list[Text] = []

@@ -213,7 +213,7 @@ class VendorBackend:
                 self._number += 1
                 what = f"{verb} {request.name}"
                 yield functools.partial(self._exchange, worker, self._number, what, cancel)
-            except _Unharmed as outcome:
+            except _WorkerUsable as outcome:
                 raise outcome.__cause__ or outcome from None
             except BaseException:
                 self.close()
@@ -290,7 +290,7 @@ class VendorBackend:
         return replace(result, request=request, environment=own | result.environment | own)
 
 
-class _Unharmed(Exception):
+class _WorkerUsable(Exception):
     """Marks an error after which the worker can continue."""
 
 
@@ -302,7 +302,7 @@ def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
     cancelled = failure.kind == "cancelled"
     error = Cancelled() if cancelled else VendorFailed(f"{what}: {said}", stderr_tail)
     if failure.usable:
-        raise _Unharmed from error
+        raise _WorkerUsable from error
     raise error
 
 

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,25 +62,19 @@ def test_options_that_do_not_go_together_are_named(
     assert words in " ".join((captured.out + captured.err).split())
 
 
-@pytest.mark.parametrize(
-    ("workers", "gpus", "cores", "device", "expected"),
-    [
-        (1, ["0", "1"], 16, "auto", [("0", "16")]),
-        (None, ["GPU-5f", "GPU-a0"], 4, "cuda", [("GPU-5f", "2"), ("GPU-a0", "2")]),
-        (3, ["0"], 2, "cpu", [(None, "1")] * 3),
-        (None, [], 2, "auto", [(None, "1")] * 2),
-    ],
-)
-def test_each_worker_has_its_gpu_and_its_share_of_the_cores(
-    workers: int | None, gpus: list[str], cores: int, device: str, expected: list[tuple[str | None, str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_each_worker_has_its_gpu_and_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
     from dsocr_core.base.errors import DsocrError
     from dsocr_core.cluster.local import environments, visible_gpus
 
-    made = environments(workers, gpus, cores, device)
-    assert [(env.get("CUDA_VISIBLE_DEVICES"), env["OMP_NUM_THREADS"]) for env in made] == expected
+    cases: list[tuple[tuple[Any, ...], list[tuple[str | None, str]]]] = [
+        ((1, ["0", "1"], 16, "auto"), [("0", "16")]),
+        ((None, ["GPU-5f", "GPU-a0"], 4, "cuda"), [("GPU-5f", "2"), ("GPU-a0", "2")]),
+        ((3, ["0"], 2, "cpu"), [(None, "1")] * 3), ((None, [], 2, "auto"), [(None, "1")] * 2),
+    ]  # fmt: skip
+    for given, expected in cases:
+        made = environments(*given)
+        assert [(env.get("CUDA_VISIBLE_DEVICES"), env["OMP_NUM_THREADS"]) for env in made] == expected
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
     assert visible_gpus() == ["3", "5"]
     with pytest.raises(DsocrError, match="there are 2 GPUs here, and each takes one worker"):

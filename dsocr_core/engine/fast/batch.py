@@ -39,7 +39,7 @@ from dsocr_core.engine.fast.batch_step import (
     slot_bytes,
     slot_positions,
 )
-from dsocr_core.engine.fast.decode import Copies, GroupPipeline, Queued, Timestamp
+from dsocr_core.engine.fast.decode import Copies, GroupPipeline, QueuedGroup, Timestamp
 from dsocr_core.engine.fast.drafts import SlotDraft, best_rows
 from dsocr_core.engine.fast.graphs import record
 from dsocr_core.engine.fast.weights import pack
@@ -222,7 +222,7 @@ class Slots:
             self._read(group)
         return [each.decoded() for each in ended]
 
-    def _queue(self) -> Queued[_Group] | None:
+    def _queue(self) -> QueuedGroup[_Group] | None:
         # Never more steps than the limit leaves, whatever the device writes.
         running = tuple(self._running.values())
         wanted = max((one.limit - one.tokens - one.queued for one in running), default=-1)
@@ -241,7 +241,7 @@ class Slots:
         outputs = [self.step.states] + ([] if drafts is None else [drafts[1]])
         return self._pipeline.queue(_Group(running, rows, steps), run, *outputs)
 
-    def _read(self, queued: Queued[_Group]) -> None:
+    def _read(self, queued: QueuedGroup[_Group]) -> None:
         group, (states, *drafts) = queued.about, queued.copies.read()
         tokens = positions = 0
         for running in group.running:
@@ -268,7 +268,7 @@ class Slots:
         if whole is not None and group.steps:
             self.times.append(GroupTime(group.steps, tokens, positions, whole))
 
-    def _time(self, running: _Running, queued: Queued[_Group], steps: int) -> float | None:
+    def _time(self, running: _Running, queued: QueuedGroup[_Group], steps: int) -> float | None:
         """Milliseconds from the sequence's first token to `steps` steps into the group."""
         whole = queued.milliseconds()
         if whole is None or queued.began is None:

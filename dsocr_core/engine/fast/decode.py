@@ -77,7 +77,7 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Queued(Generic[About]):
+class QueuedGroup(Generic[About]):
     """A queued group of steps with the caller's `about`, and copies of its outputs."""
 
     about: About
@@ -95,24 +95,24 @@ class GroupPipeline(Generic[About]):
 
     def __init__(self, device: torch.device, timed: bool = False) -> None:
         self._device, self._timed = device, timed
-        self._running: Queued[About] | None = None
+        self._running: QueuedGroup[About] | None = None
 
     @property
     def running(self) -> bool:
         """True while a queued group has not been returned."""
         return self._running is not None
 
-    def queue(self, about: About, run: Callable[[], None], *outputs: Tensor) -> Queued[About] | None:
+    def queue(self, about: About, run: Callable[[], None], *outputs: Tensor) -> QueuedGroup[About] | None:
         """Queue a group and copies of its outputs. Returns the group before, to be read meanwhile."""
         began = Timestamp(self._device, timed=True) if self._timed else None
         run()
-        return self._next(Queued(about, Copies(*outputs, timed=self._timed), began))
+        return self._next(QueuedGroup(about, Copies(*outputs, timed=self._timed), began))
 
-    def last(self) -> Queued[About] | None:
+    def last(self) -> QueuedGroup[About] | None:
         """Return the group that was queued last."""
         return self._next(None)
 
-    def _next(self, following: Queued[About] | None) -> Queued[About] | None:
+    def _next(self, following: QueuedGroup[About] | None) -> QueuedGroup[About] | None:
         before, self._running = self._running, following
         return before
 

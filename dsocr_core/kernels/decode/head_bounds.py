@@ -38,7 +38,7 @@ from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
 from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 ROW_STEPS = 127
-"""A row's largest weight, in units of its scale."""
+"""Integer that a row's largest weight becomes."""
 
 VECTOR_STEPS = 127 * 256
 """Largest element of the hidden state in units of its scale: 256 times the high plane, plus the low one."""

@@ -34,7 +34,7 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """(B, N, C) -> (B, N, C)"""
+    """Attention and feed-forward, each after a norm and added to its input. (B, N, C) -> (B, N, C)"""
 
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from dsocr_core.reading.records import OcrRequest
 
 
 @dataclass(frozen=True)
-class Altered:
+class ModelChange:
     """Changes of a model that no setting makes. By default there is none."""
 
     full_attention: bool = False
@@ -37,7 +37,7 @@ class Altered:
         return replace(published, config=model.config, model=model)
 
 
-AS_PUBLISHED = Altered()
+AS_PUBLISHED = ModelChange()
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Attempt:
     request: OcrRequest
     dtype: str
     """`Settings.dtype`, with `auto` resolved."""
-    altered: Altered = AS_PUBLISHED
+    altered: ModelChange = AS_PUBLISHED
 
     def under(self, hypotheses: Iterable[Hypothesis]) -> Attempt:
         """Copy with the changes of all hypotheses."""

@@ -18,7 +18,7 @@ from dsocr_core.page.documents import Page
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
 from dsocr_core.settings import Settings
-from dsocr_core.trace.why.attempt import AS_PUBLISHED, Altered, Attempt
+from dsocr_core.trace.why.attempt import AS_PUBLISHED, Attempt, ModelChange
 
 CHECKED_EVERY = 16
 """Tokens between two checks whether a reading has diverged from B."""
@@ -42,7 +42,7 @@ class Reader:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.device = resolve_device(settings.device)
-        self._engines: dict[tuple[str, Altered], Engine] = {}
+        self._engines: dict[tuple[str, ModelChange], Engine] = {}
         self._prefill: tuple[object, Engine, Prefilled] | None = None
         self.dtype = str(resolve_dtype(settings.dtype, self.device)).removeprefix("torch.")
 
@@ -104,7 +104,7 @@ class Reader:
             self._prefill = key, engine, engine.prefilled(request, cancel)
         return self._prefill[1:]
 
-    def _engine(self, dtype: str, altered: Altered = AS_PUBLISHED) -> Engine:
+    def _engine(self, dtype: str, altered: ModelChange = AS_PUBLISHED) -> Engine:
         if (dtype, altered) not in self._engines:
             settings, name = self.settings, self.settings.engine
             if name == "fast":

@@ -11,7 +11,7 @@ WORTH_IT = 0.6
 
 
 @dataclass
-class Given:
+class DraftStatistics:
     """Sums over pages, from the environments of their results."""
 
     passes: int = 0
