@@ -41,7 +41,7 @@ class LayerNorm2d(nn.Module):
 
 
 class SwiGlu(nn.Module):
-    """GateResult feed-forward without biases. (..., C) -> (..., C)"""
+    """Gated feed-forward without biases. (..., C) -> (..., C)"""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
