@@ -113,7 +113,7 @@ def test_the_app_records_a_page_and_its_picture_where_it_is_wanted(
 def test_a_history_that_cannot_be_written_is_said_before_the_first_page(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("in the way")
     settings = Settings(history=str(tmp_path / place))
-    with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), Recording(settings):
+    with pytest.raises(DsocrError, match=r"cannot be written to|is not UTF-8"), Recording(settings):
         pytest.fail("a page would be read")
 
 
