@@ -146,6 +146,8 @@ def _refusal(headers: Headers) -> tuple[int, str] | None:
 
 _CLIENT = Path(st.__file__).parent / "static" / "index.html"
 _PAGES = ("review", "timing", "runs", "flops")
+_PARTS = ("BidiComponent", "Html", "Selectbox", "ButtonGroup", "Multiselect", "TextInput")
+"""Parts of Streamlit's client that the pages begin with. It asks for a part once something of it is drawn."""
 _BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
 STYLE = Path(__file__).parent / "shared" / "style.css"
@@ -166,8 +168,18 @@ def _first(asked: Request) -> RedirectResponse:
     return RedirectResponse(f"./?{asked.url.query}".removesuffix("?"))
 
 
-def _client(_: Request) -> HTMLResponse:
+def _ahead(address: str) -> str:
+    """Imports of what a page will draw, while the server runs its script; they follow the client's own."""
+    tables = ("DataFrame",) if address.rpartition("/")[2] in ("timing", "runs", "flops") else ()
+    files = [
+        file.name for part in (*_PARTS, *tables) for file in _CLIENT.parent.glob(f"static/js/{part}.*.js")
+    ]
+    return "".join(f"import('./static/js/{name}');" for name in files)
+
+
+def _client(asked: Request) -> HTMLResponse:
     html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
+    html = html.replace("</body>", f'<script type="module">{_ahead(asked.url.path)}</script></body>', 1)
     # After the head, where the client's own styles are.
     html = html.replace("<body>", f"<body><style>{STYLE.read_text('utf-8')}</style>", 1)
     return HTMLResponse(html, headers={"cache-control": "no-cache"})

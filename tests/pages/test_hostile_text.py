@@ -34,7 +34,7 @@ from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</div></span><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:x)"
 NAME = f"{SCRIPT[12:40]}.png"
-OURS = "b blockquote br div em h1 i kbd li p small span strong style sub sup ul"
+OURS = "b blockquote br div em h1 i kbd li p pre small span strong style sub sup ul"
 """What the pages' own HTML is made of."""
 LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IGNORECASE)
 """What Markdown or Plotly would bring to life, if nothing kept it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from html import escape
 from types import MappingProxyType
 
 import pandas as pd
@@ -155,7 +156,8 @@ def _divergence(shown: PairView, divergence: Divergence) -> None:
     )
     why = divergence.margins.words if divergence.margins else why
     st.caption(f"First different token: {divergence.index:,} of {of} ({where}); {why}. Text before it:")
-    st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
+    # No st.code: its colours are more of the client than the rest of the page.
+    st.html(f"<pre class='dsocr-context'>{escape(divergence.context[-300:] or '(the start)')}</pre>")
 
 
 def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataFrame:

@@ -26,7 +26,7 @@ FIGURES = {
     "tokens/s": "New tokens a second of decode; of pages read together of all, as the bench measured it.",
     "prefill ms": "Median prefill of a page, vision included.",
 }
-USUAL = ("run", "created", "commit", *FIGURES, "same text", "pages", "marks", "note")
+USUAL = ("run", "created", "marks", *FIGURES, "same text", "pages", "commit", "note")
 """Columns that are shown first: what one looks for. The table's own menu has the others."""
 
 
@@ -161,14 +161,14 @@ ROW = 24
 """Pixels of a row: as high as a target of the pointer has to be."""
 _HEIGHT = 300
 _COLUMNS = {
-    "group": st.column_config.TextColumn(width=250),
-    "runs": st.column_config.NumberColumn(width=44),
+    "group": st.column_config.TextColumn(width=140),
+    "runs": st.column_config.NumberColumn(width=40),
     "pages/s": st.column_config.NumberColumn(
-        "best pages/s", width=84, format="%.3g", help="Of runs on a quiet machine without a profiler."
+        "pages/s", width=60, format="%.3g", help="The best of runs on a quiet machine without a profiler."
     ),
-    "trend": st.column_config.LineChartColumn("pages/s so far", width=100, y_min=0),
+    "trend": st.column_config.LineChartColumn("so far", width=70, y_min=0),
     "same text": st.column_config.NumberColumn(
-        width=76, format="percent", help="Share of compared pages that are identical or within tolerance."
+        width=66, format="percent", help="Share of compared pages that are identical or within tolerance."
     ),
     "newest": st.column_config.DatetimeColumn(width=110, format="YYYY-MM-DD HH:mm"),
 }
@@ -176,7 +176,7 @@ _COLUMNS = {
 
 def draw(found: Listed, total: int, sql: list[str]) -> None:
     st.markdown(f"**{plain(sentence(found, total))}**")
-    left, right = st.columns([4, 6])
+    left, right = st.columns([38, 62])
     with left:
         _draw_fidelity(found, sql)
     with right:
@@ -221,7 +221,7 @@ def _draw_fidelity(found: Listed, sql: list[str]) -> None:
     points = found.fidelity
     own = points[~points["reference"]]
     missing = len(found.groups) - len(own)
-    words = "What each engine buys at what fidelity: a point a compared group."
+    words = "Speed against fidelity, a point a compared group."
     words += f" {plural(missing, 'group')} without a comparison." if missing else ""
     figure.head(words, sql=sql, runs=found.table, groups=found.groups)
     if points.empty:

@@ -30,7 +30,7 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS = {"run": 280, "commit": 66, "marks": 130, "note": 220}
+_WIDTHS = {"run": 176, "commit": 62, "marks": 64, "note": 220}
 _MOVES = {"moved to the trash": "restored", "restored": "moved to the trash"}
 """Moves of runs, and the moves that undo them."""
 
@@ -69,10 +69,10 @@ def _table(table: pd.DataFrame) -> list[str]:
         placeholder="–", selection_mode="multi-row", row_height=ROW, on_select=take,
         height="content" if len(table) <= _SHORT else 330, selection_default={"selection": {"rows": rows}},
         column_config={
-            "created": st.column_config.DatetimeColumn("created (UTC)", width=116, format="YYYY-MM-DD HH:mm"),
-            "pages": number(width=48),
-            "same text": number(width=70, format="percent", help="Pages identical or within tolerance."),
-            **{column: number(width=64, format="localized" if column == "tokens/s" else "%.3g", help=words)
+            "created": st.column_config.DatetimeColumn("created (UTC)", width=104, format="YY-MM-DD HH:mm"),
+            "pages": number(width=44),
+            "same text": number(width=62, format="percent", help="Pages identical or within tolerance."),
+            **{column: number(width=57, format="localized" if column == "tokens/s" else "%.3g", help=words)
                for column, words in FIGURES.items()},
             **{column: text(width=width, pinned=column == "run") for column, width in _WIDTHS.items()},
             # The table's own menu shows them.

@@ -85,12 +85,14 @@ def draw(
     missing: str = NOT_MEASURED,
     most: int = MOST_ROWS,
     marked: Sequence[bool] | None = None,
+    row: int = 31,
     **more: Any,
 ) -> None:
     """Show those columns of a frame, in that order; those that it lacks are left out, nulls are `missing`.
 
     Without `columns` all of them as they are. A table of more than `most` rows scrolls. `marked` rows stand
-    out. `more` goes to `st.dataframe`: a key and what is done when rows are chosen.
+    out. `row` is the height of a row in pixels; two lines of a text have room in 57. `more` goes to
+    `st.dataframe`: a key and what is done when rows are chosen.
     """
     there = {name: column for name, column in (columns or {}).items() if name in frame}
     shown = frame[list(there)].reset_index(drop=True) if columns is not None else frame
@@ -114,8 +116,8 @@ def draw(
     if marked:
         style = style.apply(lambda column: [_MARKED * one for one in marked])
     st.dataframe(
-        style, hide_index=True, placeholder=missing,
-        height=height_of(len(shown)) if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
+        style, hide_index=True, placeholder=missing, row_height=row,
+        height=row * len(shown) + 33 if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
         column_config={name: column.config(units[name][1]) for name, column in there.items()}, **more,
     )  # fmt: skip
 

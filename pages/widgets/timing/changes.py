@@ -16,12 +16,14 @@ from pages.widgets.timing.address import STATE, VIEWS, bound, open_pair, value
 from pages.widgets.timing.sidebar import RunSelection
 
 _COLUMNS = {
-    "of": Column("stage", left=True, width=200),
-    "change": Column("change", left=True, width=96),
-    "median_a": Column("before", "ms", "Median over a run's pages; of several runs the median of theirs."),
-    "median_b": Column("after", "ms"),
-    "trend": Column("trend", "line", "The stage's median in every commit so far, from zero.", width=110),
-    "said": Column("evidence", left=True, width=460),
+    "of": Column("stage", left=True, width=136),
+    "change": Column("change", left=True, width=84),
+    "median_a": Column(
+        "before", "ms", "Median over a run's pages; of several runs the median of theirs.", width=76
+    ),
+    "median_b": Column("after", "ms", width=70),
+    "said": Column("evidence", left=True, width=204),
+    "trend": Column("trend", "line", "The stage's median in every commit so far, from zero.", width=72),
 }
 _SAID = {"slower": "confirmed: ", "faster": "confirmed: ", "look": "to look at: ", "unchanged": ""}
 
@@ -102,7 +104,8 @@ def _table(rows: pd.DataFrame, name: str) -> None:
             row = rows.iloc[place]
             open_pair((row["a"], row["backend"]), (row["b"], row["backend"]))
 
-    table.draw(shown, _COLUMNS, "–", key=name, selection_mode="single-row", on_select=opened)
+    # Two lines a row: the evidence is seen whole on a narrow screen.
+    table.draw(shown, _COLUMNS, "–", row=57, key=name, selection_mode="single-row", on_select=opened)
 
 
 def _stages(chosen: RunSelection, found: Changes) -> None:
