@@ -94,8 +94,6 @@ def can_resize(device: torch.device) -> bool:
     return device.type == "cuda" and bytes_hold()
 
 
-MOST_PRODUCTS = 2**26
-"""Products of pixels and weights that a resize holds at a time, of 4 bytes."""
 _KNOWN_SIZES: tuple[tuple[Size, Size], ...] = (
     ((131, 97), (64, 64)), ((131, 97), (200, 150)), ((131, 97), (131, 30)), ((131, 97), (50, 97)),
     ((24, 24), (12, 12)), ((24, 24), (18, 11)), ((24, 24), (17, 11)), ((24, 24), (30, 23)),
@@ -154,23 +152,21 @@ def resized(page: Tensor, size: Size) -> Tensor:
 
 def _one_pass(page: Tensor, side: int, length: int) -> Tensor:
     """Resize along rows (`side` 0) or columns (1)."""
-    pixels, weights = _windows_on(page.device, page.shape[side], length)  # (K, N)
-    at_once = max(1, MOST_PRODUCTS * page.shape[side] // (length * page.numel()))
-    total: Tensor | int = 1 << (PRECISION_BITS - 1)
-    # Few launches: the host's time for them is longer than the device's.
-    for start in range(0, len(pixels), at_once):
-        some, of_some = pixels[start : start + at_once], weights[start : start + at_once]
-        values = page.index_select(side, some.flatten()).unflatten(side, some.shape)  # (K, N, W, 3) for rows
-        shape = (*some.shape, 1, 1) if side == 0 else (*some.shape, 1)
-        total = (values * of_some.view(shape)).sum(side, dtype=torch.int32) + total
-    assert isinstance(total, Tensor)
+    pixels, weights = _windows_on(page.device, page.shape[side], length)
+    values = page.int()
+    shape = (-1, 1, 1) if side == 0 else (1, -1, 1)
+    total: Tensor | None = None
+    for step in range(pixels.shape[1]):
+        part = values.index_select(side, pixels[:, step]) * weights[:, step].view(shape)
+        total = part.add_(1 << (PRECISION_BITS - 1)) if total is None else total.add_(part)
+    assert total is not None
     return (total >> PRECISION_BITS).clamp_(0, 255).to(torch.uint8)
 
 
 @functools.lru_cache(maxsize=64)
 def _windows_on(device: torch.device, before: int, after: int) -> tuple[Tensor, Tensor]:
-    pixels, weights = (torch.from_numpy(each.T.copy()) for each in windows(before, after))
-    return pixels.to(device), weights.to(device)
+    pixels, weights = windows(before, after)
+    return torch.from_numpy(pixels).to(device), torch.from_numpy(weights).to(device)
 
 
 def _padded(page: Tensor, side: int) -> Tensor:

@@ -36,7 +36,7 @@ from dsocr_core.runs.results import PageResults, parity_of
 
 log = logging.getLogger(__name__)
 
-RECORDERS = 16
+RECORDERS = 8
 """Threads that record pages of a batch, which end together: pictures take longer than rows."""
 MOST_TOGETHER = 256
 """Pages that are read together where no number is given, if the device's memory holds them."""
