@@ -22,16 +22,7 @@ from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reaso
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.engine.views import (
-    Views,
-    can_resize,
-    device_views,
-    pixels_of,
-    staged,
-    together,
-    uploaded,
-    views_of,
-)
+from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.stages import Stage
@@ -143,29 +134,23 @@ class Engine:
         return NgramPolicy(request.required.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
-        """Preprocess a page before its turn, on any thread. Opens it unless `opened`. Raises DsocrError.
-
-        Where the device resizes, only the picture's bytes are made ready. The host takes 30 times as long.
-        """
-        preset, device, image = request.resolution, self.checkpoint.model.device, None
+        """Preprocess a page before its turn, on any thread. Opens it unless `opened`. Raises DsocrError."""
+        preset = request.resolution
         if opened is None or opened.exif != request.exif:
             opened = open_page(request, self.options.max_pixels, self.marks)
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
-            if not request.more and can_resize(device):
-                opened = replace(opened, pixels=pixels_of(opened.picture, device))
-            else:
-                image = prepare(opened.picture, preset)
-                if request.more:
-                    image = stacked(
-                        [image, *(prepare(self._load(path, request), preset) for path in request.more)]
-                    )
+            image = prepare(opened.picture, preset)
+            if request.more:
+                image = stacked(
+                    [image, *(prepare(self._load(path, request), preset) for path in request.more)]
+                )
         times = [timing.milliseconds for timing in timer.timings()]
         milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
-        hashes = None if image is None else _view_hashes(image, preset.base_size)
+        hashes = _view_hashes(image, preset.base_size)
         early = (drafts := self.options.drafts) is not None and not drafts.own_text
         draft = self.draft_of(request, None) if early else None
-        held = None if image is None else staged(image, device)
+        held = staged(image, self.checkpoint.model.device)
         return replace(
             opened, milliseconds=milliseconds, image=image, staged=held, hashes=hashes, draft=draft
         )
@@ -281,8 +266,6 @@ class Engine:
                 )
             if prepared is not None and prepared.image is not None:
                 views = uploaded(prepared.image, model.device, prepared.staged)
-            elif prepared is not None and prepared.pixels is not None:
-                views = device_views(prepared.pixels, preset, model.device)
             else:
                 views = self._views_of(request, prepared)
             if prepared is not None:
@@ -318,8 +301,7 @@ class Engine:
             ngram_whitelist=request.ngram_whitelist,
         )
         sizes = (views.image_size, *views.more_sizes)
-        ahead = prepared is not None and (prepared.image is not None or prepared.pixels is not None)
-        return PageInputs(request, sizes, prompt, limit, recorded, hashes, ahead), pixels
+        return PageInputs(request, sizes, prompt, limit, recorded, hashes, known is not None), pixels
 
     def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
         """Views of all images of a prompt; the first may have been opened before. Raises DsocrError."""

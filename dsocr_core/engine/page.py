@@ -36,8 +36,6 @@ class PreparedPage:
     """Preprocessed images of the prompt; None where the first is only opened."""
     staged: Staged | None = None
     """Its views in host memory, ready to be copied to the device."""
-    pixels: Tensor | None = None
-    """The picture's bytes, `views.pixels_of`, in place of `image` where the device makes the views."""
     hashes: tuple[str, str] | None = None
     """Hashes of global view and tiles."""
     draft: tuple[int, ...] | None = None

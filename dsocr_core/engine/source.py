@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 P = TypeVar("P")
-MOST_THREADS = 8
+MOST_THREADS = 14
 """Most threads that prepare pages. One prepares about ten large pages a second."""
 
 

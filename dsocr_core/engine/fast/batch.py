@@ -529,7 +529,6 @@ class _Run:
             timer = StageTimer(self.device, marks=engine.marks)
             with reader.on_prefill_stream():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
-            page.hashes.start()
             if self.slots is None and not self.alone:
                 self._make_slots(page, pixels, timer)
             if self.slots is None or not self.slots.step.fits(len(page.prompt.ids), page.limit):
