@@ -102,9 +102,8 @@ def _appearing(folder: Path) -> Iterator[Path]:
         yield temporary
         shutil.rmtree(folder, ignore_errors=True)
         temporary.replace(folder)
-    except BaseException:
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) -> None:

@@ -28,7 +28,6 @@ def write_whole(file: Path, content: bytes, sync: bool = False) -> None:
                 handle.flush()
                 os.fsync(handle.fileno())
         temporary.replace(file)
-    except BaseException:
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise
