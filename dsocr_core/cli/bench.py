@@ -59,9 +59,7 @@ def bench(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
         images, profile, count=save,
     )  # fmt: skip
-    machine = MachineWatch()
-    if save:
-        machine.look()
+    machine = MachineWatch(gpu=save)
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
     document = measured.document()

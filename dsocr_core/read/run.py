@@ -7,7 +7,6 @@ soon after it is there, and the report keeps figures.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -135,7 +134,6 @@ class RunWriter:
         self._histories = [] if own else runs
         self._export = Export(plan.directory, sides.names[0])
         self._keys: list[str] = []
-        self._turn = threading.Lock()
 
     @contextmanager
     def opened(self) -> Iterator[RunWriter]:
@@ -187,7 +185,7 @@ class RunWriter:
             errors |= {session.settings.backend(side): why for side, why in part.errors.items()}
         pictures = page.load_pictures(first.max_pixels) if results else []
         clean = clean_pages(page.request, pictures) if first.clean_pages else {}
-        self._begin()
+        self.run.run.begin()
         for name, result in results.items():
             self._export.add(result, pictures)
             if name in page.keys and any(name in session.cached for session in self._sides.sessions):
@@ -198,14 +196,9 @@ class RunWriter:
         )
         return clean
 
-    def _begin(self) -> None:
-        with self._turn:
-            self.run.machine.look()
-            self.run.run.begin()
-
     def _add_failure(self, page: PageFailed) -> None:
         try:
-            self._begin()
+            self.run.run.begin()
             self.run.add_page(PageResults.failed(page.source, self._sides.names, page.error, page.image))
         except DsocrError as failure:  # a full disk, say: the report still has the page's own error
             log.warning("%s", failure)

@@ -64,31 +64,24 @@ def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
 
 
 class MachineWatch:
-    """Looks at the machine while a run is made: from its making to `facts`, at the GPU from `look` on."""
+    """Looks at the machine while a run is made, and at its first GPU: from its making to `facts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: bool = True) -> None:
         self._begin = cpu_time()
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._process: subprocess.Popen[str] | None = None
-        self._looking = False
-
-    def look(self) -> None:
-        """Look at the first GPU from now on. To be called when pages are read, as often as one likes."""
-        if self._looking:
-            return
-        self._looking = True
         fields = ",".join(("driver_version", "utilization.gpu", *_GPU_FIELDS))
         ask = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
         with suppress(OSError):  # it ends with its reader: a pipe that nobody has kills who writes to it
-            self._process = subprocess.Popen(
-                [*ask, "--loop-ms=1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True, errors="replace",
-            )  # fmt: skip
-            weakref.finalize(self, self._process.kill)
-            assert self._process.stdout is not None
-            reading = threading.Thread(target=self._lines.extend, args=[self._process.stdout], daemon=True)
-            reading.start()
-            self._reading = reading
+            if gpu:
+                self._process = subprocess.Popen(
+                    [*ask, "--loop-ms=1000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True, errors="replace",
+                )  # fmt: skip
+                weakref.finalize(self, self._process.kill)
+                stream = self._process.stdout
+                self._reading = threading.Thread(target=self._lines.extend, args=[stream], daemon=True)
+                self._reading.start()
 
     def facts(self) -> Mapping[str, Any]:
         """End the watch: what a record's environment says of the machine."""

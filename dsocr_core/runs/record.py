@@ -304,7 +304,7 @@ class Recording:
     count: CountRows | None = None
     """Counter of rows of stage_flops."""
     machine: MachineWatch = field(default_factory=MachineWatch)
-    """Watch since the first page began."""
+    """Watch since before the first page began."""
     notes: str | None = None
     """The reason, where the run ended early."""
     id: str | None = None
@@ -351,7 +351,6 @@ class Recording:
 
     def add_page(self, page: PageResults) -> None:
         """Put down what any backends gave on a page. Raises StorageError."""
-        self.machine.look()
         self.run.add(page)
 
     def _finish(self) -> None:

@@ -34,7 +34,6 @@ def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.Mon
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     watch = MachineWatch()
-    watch.look()
     watch._reading.join()
     facts = watch.facts()
     assert {name: facts[name] for name in facts if name.startswith(("gpu", "driver"))} == {
