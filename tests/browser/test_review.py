@@ -86,7 +86,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             settled(page)
     assert len(given) == 10
     settled(page)
-    keyboard.press("d")
+    keyboard.press("b")  # the tenth page may differ in its order alone, which is no box
     page.locator('.viewer:not([data-selected=""])').wait_for()
     page.wait_for_url(lambda url: "box=" in url)
     keyboard.press("2")

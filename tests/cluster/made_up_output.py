@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +11,20 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef, Shard, cut
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import ModelInputs, OcrRequest, OcrResult, StageTiming
+from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
 from dsocr_core.runs.sharded import Marker, PageReading
+from tests.support.results import make_result
 
 Special = Mapping[int, str]
 """What some pages do instead of being read."""
-INPUTS = ModelInputs(
-    (1, 2, 3), ((1, 2),), (1, 1), (1, 3, 8, 8), "11", (1, 3, 8, 8), "00", 20, 99, "sdpa", "f", "f"
-)
 
 
 def a_result(text: str, times: Sequence[tuple[Stage, float]] = (), **more: Any) -> OcrResult:
     """What an engine reads of a page of 100 x 80 pixels."""
-    given = {
-        "backend": "eager", "request": OcrRequest(Path("x.png"), preset="tiny"), "image_size": (100, 80),
-        "text_raw": text, "token_ids": tuple(text.encode()), "token_texts": (), "finish_reason": "eos",
-        "inputs": INPUTS, "timings": tuple(StageTiming(stage, ms) for stage, ms in times),
-    }  # fmt: skip
-    return OcrResult(**given | more)  # type: ignore[arg-type]
+    made = make_result(text, image_size=(100, 80), token_ids=tuple(text.encode()))
+    timings = tuple(StageTiming(stage, ms) for stage, ms in times)
+    request = OcrRequest(Path("x.png"), preset="tiny")
+    return replace(made, **{"request": request, "timings": timings, "environment": {}} | more)
 
 
 def planned(output: Output, job: Job, files: Sequence[str]) -> list[Shard]:

@@ -21,7 +21,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,25 +59,6 @@ LISTED = 20
 DRAWN = 3
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """One way of decoding, fed the eager engine's tokens on all pages."""
-
-    name: str
-    positions: int
-    misses: int
-    margins: tuple[float, ...]
-    """Between the eager engine's two best logits at each miss, the largest first."""
-    error: float
-    """Mean over positions of the logits' distance from the oracle's, by the oracle's length."""
-    eager_error: float
-
-    @property
-    def holds(self) -> bool:
-        """The error is no larger than the eager engine's own."""
-        return self.error <= self.eager_error * ERROR_ALLOWANCE or self.error < 1e-5
-
-
 def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int) -> dict[str, Any]:
     """Compare on these pages, `tokens` new ones each; returns the document. Raises DsocrError."""
     settings = replace(settings, infer=replace(settings.infer, max_new_tokens=tokens), engine="eager")
@@ -103,10 +84,10 @@ def measure(settings: Settings, images: Sequence[Path], tokens: int, slots: int)
         other_order = [control.recognize(request) for request in requests]
         distances.append(_distance("eager, other attention", other_order, baseline))
         agreements = _agreements(eager, forced, reader_forced, baseline)
-    held = all(each.holds for each in agreements) and all(n == len(images) for n in repeats.values())
+    held = all(each["holds"] for each in agreements) and all(n == len(images) for n in repeats.values())
     return {
         "device": str(backend.device), "dtype": str(backend.dtype), "tokens": tokens, "pages": len(images),
-        "agreements": [asdict(each) for each in agreements],
+        "agreements": agreements,
         "distances": distances,
         "repeats": repeats, "passes": held,
     }  # fmt: skip
@@ -127,7 +108,7 @@ def _fast_ways(
 
 def _agreements(
     eager: Engine, fast: Engine | None, reader: BatchReader, baseline: Sequence[OcrResult]
-) -> list[Agreement]:
+) -> list[dict[str, Any]]:
     oracle = oracle_of(eager)
     found: dict[str, list[tuple[Tensor, ...]]] = {}
     for result in baseline:
@@ -147,7 +128,7 @@ def _agreements(
                 _errors(way.logits, exact), _errors(own.logits, exact),
             )  # fmt: skip
             found.setdefault(name, []).append(tuple(row.cpu() for row in rows))
-    return [agreement(name, pages) for name, pages in found.items()]
+    return [_agreement(name, pages) for name, pages in found.items()]
 
 
 def _errors(logits: Tensor, exact: Tensor) -> Tensor:
@@ -155,12 +136,18 @@ def _errors(logits: Tensor, exact: Tensor) -> Tensor:
     return (logits - exact).norm(dim=1) / exact.norm(dim=1)
 
 
-def agreement(name: str, pages: Sequence[tuple[Tensor, ...]]) -> Agreement:
-    """Sum up the pages' rows: misses, margins, errors, the eager engine's errors."""
+def _agreement(name: str, pages: Sequence[tuple[Tensor, ...]]) -> dict[str, Any]:
+    """One way of decoding, fed the eager engine's tokens; it holds where its error is no larger than eager's.
+
+    Errors are means over positions of the logits' distance from the oracle's, by the oracle's length.
+    """
     missed, margins, errors, eager = (torch.cat(parts) for parts in zip(*pages, strict=True))
-    largest = sorted(margins[missed].tolist(), reverse=True)
-    means = float(errors.mean()), float(eager.mean())
-    return Agreement(name, len(missed), int(missed.sum()), tuple(largest[:LISTED]), *means)
+    error, eager_error = float(errors.mean()), float(eager.mean())
+    return {
+        "name": name, "positions": len(missed), "misses": int(missed.sum()),
+        "margins": sorted(margins[missed].tolist(), reverse=True)[:LISTED], "error": error,
+        "eager_error": eager_error, "holds": error <= eager_error * ERROR_ALLOWANCE or error < 1e-5,
+    }  # fmt: skip
 
 
 def _distance(name: str, results: Sequence[OcrResult], baseline: Sequence[OcrResult]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from dsocr_core.engine.fast.engine import PAGES_A_PASS
 from dsocr_core.engine.fast.ops import Ops
@@ -41,14 +40,12 @@ def measure(rows: Rows, model: OcrModel, page: Page) -> None:
         "fast, no graph": (1, lambda: fast(towers(), prefill, graphs=False)),
         f"fast, {PAGES_A_PASS} pages": (PAGES_A_PASS, lambda: fast(towers(), prefill, pages=PAGES_A_PASS)),
     }
-    with FlopCounterMode(display=False) as counter:
-        EagerVariant(model, page, sdpa_core).run()
     rows.table("vision and prefill")
     for name, (pages, make) in makers.items():
         variant = make()
         for _ in range(WARM_UP):
             variant.run()
-        rows.row(name, variant.run, repeat=REPEAT, per=pages, flops=counter.get_total_flops())
+        rows.row(name, variant.run, repeat=REPEAT, per=pages)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -64,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Time them."""
     chosen = build_parser().parse_args()
-    rows = Rows(product=True)
+    rows = Rows()
     model = random_model(load_config(chosen.config), rows.device, torch.bfloat16)
     preset = preset_named(chosen.preset or model.family.preset, model.family)
     grid = tuple(chosen.grid) if preset.crop_mode else NO_TILES

@@ -43,44 +43,19 @@ Shape = tuple[int, ...]
 
 
 def tiny_config() -> dict[str, Any]:
-    """A `config.json` of the published form, small enough for tests on a CPU."""
-    decoder = {
-        "bos_token_id": 0, "eos_token_id": 1, "first_k_dense_replace": 1, "hidden_size": 64,
-        "intermediate_size": 96, "kv_lora_rank": None, "lm_head": True, "max_position_embeddings": 8192,
-        "moe_intermediate_size": 48, "n_group": 1, "n_routed_experts": 4, "n_shared_experts": 2,
-        "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 3,
-        "num_key_value_heads": 4, "q_lora_rank": None, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0,
-        "rm_head": False, "topk_group": 1, "topk_method": "greedy", "use_mla": False, "v_head_dim": 0,
-        "vocab_size": TINY_VOCABULARY,
+    """The published `config.json` with sizes that are small enough for tests on a CPU."""
+    sizes = {
+        "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 48, "n_routed_experts": 4,
+        "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 3, "num_key_value_heads": 4,
+        "vocab_size": TINY_VOCABULARY, "torch_dtype": "bfloat16",
     }  # fmt: skip
-    return {
-        "candidate_resolutions": [[1024, 1024]],
-        "global_view_pos": "head",
-        "architectures": ["DeepseekOCRForCausalLM"],
-        "auto_map": {
-            "AutoConfig": "modeling_deepseekocr.DeepseekOCRConfig",
-            "AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM",
-        },
-        "language_config": {**decoder, "torch_dtype": "bfloat16"},
-        "model_type": "deepseek_vl_v2",
-        "projector_config": {
-            "input_dim": 64, "model_type": "mlp_projector", "n_embed": 64, "projector_type": "linear",
-        },
-        "tile_tag": "2D",
-        "torch_dtype": "bfloat16",
-        "transformers_version": "4.46.3",
-        "vision_config": {
-            "image_size": 1024, "mlp_ratio": 3.7362, "model_name": "deeplip_b_l", "model_type": "vision",
-            "width": {
-                "clip-l-14-224": {"heads": 4, "image_size": 224, "layers": 2, "patch_size": 14, "width": 32},
-                "sam_vit_b": {
-                    "downsample_channels": [24, 32], "global_attn_indexes": [1],
-                    "heads": 2, "layers": 3, "width": 32,
-                },
-            },
-        },
-        **decoder,
-    }  # fmt: skip
+    config = json.loads((PUBLISHED / "config.json").read_text("utf-8")) | {"transformers_version": "4.46.3"}
+    config["projector_config"] |= {"input_dim": 64, "n_embed": 64}
+    width = config["vision_config"]["width"]
+    width["clip-l-14-224"] |= {"heads": 4, "layers": 2, "width": 32}
+    sam = {"downsample_channels": [24, 32], "global_attn_indexes": [1], "heads": 2, "layers": 3, "width": 32}
+    width["sam_vit_b"] |= sam
+    return with_changes(_of_model(config, "deepseekocr", "DeepseekOCR"), **sizes)
 
 
 def _of_model(config: dict[str, Any], module: str, name: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The reference loaded as users load it: AutoModel on a directory, then `infer`."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,24 +84,3 @@ def test_eval_mode_returns_the_text_that_the_other_mode_streams(
     assert model.seen[0][1]["no_repeat_ngram_size"] == 35
     assert capsys.readouterr().out == ""
     assert text and text == streamed.strip()
-
-
-@pytest.mark.parametrize("model", [torch.float32], indirect=True, ids=["float32"])  # bf16 rounds unlike
-def test_cached_decoding_equals_one_pass_over_the_whole_sequence(
-    model: Any, tokenizer: Any, page: str, tmp_path: Path
-) -> None:
-    """Positions, cache and mask: each new token is the argmax of an uncached pass."""
-    model.seen.clear()
-    prepare = sys.modules[type(model).__module__].prepare_inputs
-    model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL)
-    [((prompt, *_), kwargs)] = model.seen
-    inputs = prepare(tokenizer, PROMPT, Image.open(page).convert("RGB"), **SMALL)
-    new = model.read(tokenizer, inputs, eval_mode=True)
-    sequence = torch.cat([prompt, new.unsqueeze(0)], dim=1)
-    mask = torch.nn.functional.pad(kwargs["images_seq_mask"], (0, len(new)))
-    images = {name: kwargs[name] for name in ("images", "images_spatial_crop")}
-    with torch.no_grad():
-        logits = model(input_ids=sequence, images_seq_mask=mask, **images).logits
-    predicted = logits[0, prompt.shape[1] - 1 : -1].argmax(-1)
-    assert len(set(new.tolist())) > 3, "the tokens are too uniform to prove anything"
-    assert predicted.tolist() == new.tolist()
