@@ -49,7 +49,7 @@ _ELSEWHERE = ("a", "b", "history", "out", "config")
 
 
 def side_name(side: Side, review: Review) -> str:
-    """Name a side for people: its backend and dtype, or the settings in which its run differs."""
+    """Name a side for people: its backend and dtype; of two runs, the settings that differ and when."""
     of_side = review.a if side == "a" else review.b
     if of_side.backend and review.a.record.id == review.b.record.id:
         return " ".join(filter(None, (backend_words(of_side.backend), of_side.used.get("dtype"))))
@@ -59,7 +59,8 @@ def side_name(side: Side, review: Review) -> str:
         if row["section"] == "settings" and not row["equal"] and row[side] is not None
         and row["name"] not in _ELSEWHERE
     ]  # fmt: skip
-    return " · ".join(filter(None, (", ".join(own[:2]), of_side.name)))
+    backend = backend_words(of_side.backend) if of_side.backend else ""
+    return " · ".join(filter(None, (", ".join(own[:2]), backend, moment(of_side.record.created))))
 
 
 def draw(queue: Queue, page: PageReview) -> None:
