@@ -82,8 +82,5 @@ def _weights(random: Random) -> bytes:
 
 def _replace(random: Random, path: Path) -> None:
     path.unlink(missing_ok=True)
-    random.choice((os.mkfifo, Path.mkdir, lambda to: to.symlink_to("/dev/zero"), _link_to_itself))(path)
-
-
-def _link_to_itself(path: Path) -> None:
-    path.symlink_to(path)
+    target = random.choice((None, "/dev/zero", path))
+    path.symlink_to(target) if target else os.mkfifo(path)

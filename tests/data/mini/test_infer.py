@@ -72,15 +72,3 @@ def test_one_generate_call_as_published(
     printed = capsys.readouterr().out
     assert ("image size:  (700, 500)" in printed) == counted
     assert (f"valid image tokens:  {int(256 * (1 - 200 / 700)) + 600}" in printed) == counted
-
-
-def test_eval_mode_returns_the_text_that_the_other_mode_streams(
-    model: Any, tokenizer: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL)
-    streamed = capsys.readouterr().out
-    model.seen.clear()
-    text = model.infer(tokenizer, PROMPT, page, str(tmp_path), **SMALL, eval_mode=True)
-    assert model.seen[0][1]["no_repeat_ngram_size"] == 35
-    assert capsys.readouterr().out == ""
-    assert text and text == streamed.strip()
