@@ -267,15 +267,12 @@ def _library_versions() -> dict[str, str]:
 def _git_state() -> tuple[str | None, bool | None]:
     """Commit of the project and whether tracked files differ from it; (None, None) outside a clone."""
     words = ["describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
-    try:
-        if not (PROJECT_ROOT / ".git").exists():  # it may lie within another project's clone
-            return None, None
-        found = subprocess.run(
-            ["git", "-C", str(PROJECT_ROOT), *words], capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-        return found.removesuffix("+"), found.endswith("+")
-    except (OSError, subprocess.SubprocessError):
-        return None, None
+    if (PROJECT_ROOT / ".git").exists():  # it may lie within another project's clone
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            command = ["git", "-C", str(PROJECT_ROOT), *words]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+            return done.stdout.strip().removesuffix("+"), done.stdout.strip().endswith("+")
+    return None, None
 
 
 def agreed(values: Iterable[str | None]) -> str | None:

@@ -299,7 +299,7 @@ class RunDirectory:
     def _take_up(self) -> None:
         """Know the pages of the run and of its parts."""
         try:
-            for number, table in self._readings(("page", "backend", "path")):
+            for number, table in self._readings(_DONE_COLUMNS):
                 self._last = number
                 for row in table.to_pylist():
                     self._part_of[row["page"], row["backend"]] = number
