@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from analytic_model import vision
 from analytic_model.measure import Meter
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy
@@ -82,20 +81,3 @@ def test_causal_halved_keeps_the_lower_triangle(published: ModelConfig) -> None:
     assert full[Stage.PREFILL] - halved[Stage.PREFILL] == 4 * 12 * (703 * 702 // 2) * 1280
     assert full[Stage.DECODE] == halved[Stage.DECODE]
     assert full[Stage.CLIP] == halved[Stage.CLIP]
-
-
-def test_windows_at_the_edge_are_padded_only_when_asked(published: ModelConfig) -> None:
-    # A side of 64 patches is 4 windows of 14 and one of 8, or five of 14 with zeros.
-    assert vision.window_sides(64, 14, padding=True) == (14, 14, 14, 14, 14)
-    assert vision.window_sides(64, 14, padding=False) == (14, 14, 14, 14, 8)
-    assert vision.window_sides(28, 14, padding=True) == (14, 14)
-    padded, bare = (
-        flops(published, BASE, Policy(vision_window_padding=flag))[Stage.SAM] for flag in (True, False)
-    )
-    # Eight layers: products of 768 x 4*768 for 4,900 or 4,096 patches, then pairs inside each window, and
-    # pairs with the rows and columns of each window.
-    squares = 4 * 14 * 14 + 8 * 8
-    tokens = 8 * 2 * 4 * 768 * 768 * (4900 - 4096)
-    pairs = 8 * 4 * 768 * ((5 * 196) ** 2 - squares**2)
-    axes = 8 * 2 * 2 * 768 * (70 * 5 * 196 - 64 * squares)
-    assert padded - bare == tokens + pairs + axes

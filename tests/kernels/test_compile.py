@@ -42,33 +42,24 @@ class Kernel(JITFunction):  # type: ignore[type-arg, misc]
             self._kernel.loaded = True
 
 
-@pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+def test_kernels_are_compiled_at_once_and_only_those_of_the_block_are_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    together = threading.Barrier(2)
-    return [Kernel(together), Kernel(together)]
-
-
-def test_kernels_are_compiled_at_once_and_not_run(pair: list[Kernel]) -> None:
-    said: list[tuple[int, int]] = []
-    with compiled_together(CUDA, lambda *ready: said.append(ready)):
+    together, ready = threading.Barrier(2), list[tuple[int, int]]()
+    pair = Kernel(together), Kernel(together)
+    with compiled_together(CUDA, lambda *each: ready.append(each)):
         for kernel in pair:
             kernel[(3,)](7, num_warps=4)
-    assert all(kernel.loaded for kernel in pair) and len(said) == 2
-    assert pair[0].launches == [{"given": (7,), "num_warps": 4, "grid": (3,), "warmup": True}]
-    pair[0][(3,)](7)
-    assert pair[0].launches[1]["warmup"] is False
-
-
-def test_other_threads_a_cpu_and_what_comes_after_run_their_kernels(pair: list[Kernel]) -> None:
-    with compiled_together(CUDA):
         other = threading.Thread(target=lambda: pair[0][(1,)](1))
         other.start()
         other.join()
+    assert all(kernel.loaded for kernel in pair) and len(ready) == 2
+    assert pair[0].launches[0] == {"given": (7,), "num_warps": 4, "grid": (3,), "warmup": True}
     with pytest.raises(ValueError, match="shape"), compiled_together(CUDA):
         raise ValueError("shape")
     pair[0][(1,)](1)
     with compiled_together(torch.device("cpu")):
         pair[0][(1,)](1)
-    assert [launch["warmup"] for launch in pair[0].launches] == [False] * 3
+    assert [launch["warmup"] for launch in pair[0].launches[1:]] == [False] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,6 @@ import torch
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.family import load_config
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.parity_records import Divergence
@@ -24,9 +22,7 @@ from dsocr_core.runs.traces import summary_of, traces_of
 from dsocr_core.settings import Settings
 from dsocr_core.trace.names import taps_of
 from dsocr_core.trace.run import MOST_STEPS, TracePlan, divergence_steps, trace_page
-from dsocr_core.trace.sides import Task, trace_engine
 from tests.trace.conftest import PAGE
-from tests.trace.trace_faults import CLIP, weight
 
 SETTINGS = Settings(preset="tiny", dtype="bfloat16")
 QUICK = ("--preset", "tiny", "--dtype", "bfloat16", "--device", "cpu", "--history", "")
@@ -104,20 +100,6 @@ def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(capsys: pytest
     assert first.keys() == {"name", "call", "differing_share", "max_ulp", "relative_to_std"}
     assert first["name"] == "clip.embeddings" and first["call"] == 0
     assert document["causes"][0]["kind"] == "rounding"
-
-
-def test_what_is_printed_names_the_block_the_cause_and_the_curve(
-    engine: EagerEngine, request_: OcrRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokens = trace_engine(engine, Task(request_, 1, tmp_path / "a"))
-    with weight(f"{CLIP}.1.mlp.fc1.weight", (4, 4), engine.checkpoint.model):
-        trace_engine(engine, Task(request_, 1, tmp_path / "b", tokens))
-    assert run("trace", tmp_path / "a", tmp_path / "b") == 1
-    said = " ".join(capsys.readouterr().out.split())
-    # One of 1,024 channels, less the elements that round to the same number.
-    assert re.search(r"Equal up to CLIP block 1; its fc1 differs in 0\.09\d+ % of elements", said)
-    assert "other weights: model.vision_model.transformer.layers.1.mlp.fc1.weight." in said
-    assert "clip.block0 0 equal" in said and "decoder.layer5" in said
 
 
 def test_a_cancelled_trace_ends_between_two_blocks(request_: OcrRequest) -> None:

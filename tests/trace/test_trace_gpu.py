@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import dsocr_core.engine.fast.vision as vision_pass
 import dsocr_core.trace.fast as fast
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.checkpoint import load_checkpoint
@@ -29,28 +28,6 @@ STEPS = 6
 @pytest.fixture(scope="module")
 def engine() -> EagerEngine:
     return EagerEngine(load_checkpoint(str(EMBEDDED_CHECKPOINT), torch.device("cuda"), torch.bfloat16))
-
-
-def test_what_lies_in_the_graphs_is_what_plain_launches_give(
-    engine: EagerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = OcrRequest(PAGE, "gundam")
-    tokens = fast.trace_fast(engine, Task(request, STEPS, tmp_path / "graphs"))
-    monkeypatch.setattr(fast, "recorder_for", lambda device: None)
-    monkeypatch.setattr(vision_pass, "recorder_for", lambda device: None)
-
-    class Launched:
-        def __init__(self, step: fast.TappedStep) -> None:
-            self.step = step
-
-        def replay(self) -> None:
-            self.step.run()
-
-    monkeypatch.setattr(fast, "StepGraph", Launched)
-    assert fast.trace_fast(engine, Task(request, STEPS, tmp_path / "launches", tokens)) == tokens
-    found = compare_dumps(Dump(tmp_path / "graphs"), Dump(tmp_path / "launches"), torch.device("cuda"))
-    assert found.equal, found.sentence
-    assert found.steps == STEPS and found.only_a == found.only_b == ()
 
 
 def test_the_fast_engine_differs_from_eager_by_rounding(engine: EagerEngine, tmp_path: Path) -> None:
