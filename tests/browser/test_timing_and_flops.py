@@ -17,8 +17,8 @@ from tests.support.timed_history import paced, record, write
 pytestmark = pytest.mark.browser
 PROFILE = "20261123-230246-ncu-fast"
 """A decode step under Nsight Compute, of the runs that come along."""
-ROW = 31
-"""Pixels of a table's row."""
+HEAD, ROW = 31, 57
+"""Pixels of a table's head and of a row of changes."""
 CLICKS = 3
 
 
@@ -61,7 +61,7 @@ def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page, s
     def click(place: Locator, row: int | None = None) -> None:
         nonlocal clicks
         clicks += 1
-        place.click(**({} if row is None else {"position": {"x": 20, "y": ROW * (row + 1.5)}}))
+        place.click(**({} if row is None else {"position": {"x": 20, "y": HEAD + ROW * (row + 0.5)}}))
 
     page = open_page(tuned.url, 1440, 1500)
     click(page.get_by_role("link", name="Timing"))
