@@ -192,7 +192,7 @@ def check(options: HistoryOptions) -> Answer:
 
     with options.opened(name_problems=False) as history:
         report = check_history(history)
-    lines = [Text(f"damaged  {each.entry}: {each.reason}", style="red") for each in report.damaged]
+    lines = [Text(f"damaged  {entry}: {reason}", style="red") for entry, reason in report.damaged]
     other = report.other_versions.items()
     lines += [Text(f"not read  runs/{run_id}: {reason}", style="yellow") for run_id, reason in other]
     lines.append(Text(f"{report.files:,} files of {report.entries:,} runs are as they were written"))

@@ -49,14 +49,12 @@ def _last_line(content: bytes) -> bytes:
     return b"# %s  the lines above\n" % hashlib.sha256(content).hexdigest().encode()
 
 
-def read_checksums(directory: Path) -> dict[str, str] | None:
-    """The SHA-256 of each listed file; None where there is no list. Raises Damaged."""
+def read_checksums(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each listed file. Raises Damaged, also where there is no list."""
     try:
         content = read_bytes(directory / CHECKSUMS, _LIMIT, follow_links=True)
-    except Missing:
-        return None
     except InvalidFile as error:
-        raise Damaged(CHECKSUMS, str(error)) from error
+        raise Damaged(CHECKSUMS, "missing" if isinstance(error, Missing) else str(error)) from error
     lines, mark, _ = content.rpartition(b"# ")
     if not mark or content != lines + _last_line(lines):
         raise Damaged(CHECKSUMS, "damaged: its last line is not that of the lines above")

@@ -22,11 +22,11 @@ def stage_gaps(history: History, run_id: str, backend: str = "") -> pd.DataFrame
         reason = missing.loc[missing["run_id"] == run_id, "reason"]
         words = reason.iloc[0] if len(reason) else "it is in the trash"
         raise DsocrError(f"run {run_id}: {words}")
-    backends = list(rows["backend"].unique())
-    backend = backend or backends[0]
-    if backend not in backends:
-        raise DsocrError(f"run {run_id} has no FLOPs of {backend:.60}: choose {', '.join(backends)}")
-    return rows[rows["backend"] == backend]
+    found = rows[rows["backend"] == (backend or rows["backend"].iloc[0])]
+    if found.empty:
+        others = ", ".join(rows["backend"].unique())
+        raise DsocrError(f"run {run_id} has no FLOPs of {backend:.60}: choose {others}")
+    return found
 
 
 def exact_sentence(rows: pd.DataFrame) -> str:

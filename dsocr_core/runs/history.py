@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,17 +21,17 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY, cache_directory
-from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
+from dsocr_core.runs.annotations import Annotations
 from dsocr_core.runs.checksums import read_checksums, verify
-from dsocr_core.runs.history_file import HistoryFile, Listing, OpenFile, connect
-from dsocr_core.runs.ingest import Run, annotation_name
-from dsocr_core.runs.queries import QUERIES, VIEWS, named, with_tables
-from dsocr_core.runs.queries.query import REQUIRED, literal
-from dsocr_core.runs.record import OTHER_VERSION, SCHEMA_VERSION, RunRecord
+from dsocr_core.runs.history_file import HistoryFile, OpenFile, connect
+from dsocr_core.runs.ingest import Run
+from dsocr_core.runs.queries import ANNOTATIONS, QUERIES, VIEWS, named
+from dsocr_core.runs.queries.query import Query, literal
+from dsocr_core.runs.record import OTHER_VERSION, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, stored
+from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.statements import Limits, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, Storage
 
@@ -44,31 +43,26 @@ EXAMPLE = "example"
 SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
 """Runs that come with the project. They are only read."""
 
-_TRIES = 4
+_TRIES = 3
 _MOST_KEPT_ROWS = 500_000
 """Rows of an answer whose parts are kept for the next time."""
-_ANY = (duckdb.Error, pa.ArrowException, OSError)
+_ANY = (duckdb.Error,)
 _OF_A_FILE = (
     duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException,
-    pa.ArrowException, OSError,
 )  # fmt: skip
 """Errors of a person's statement that a damaged or deleted file explains."""
 READABLE = f"""
-SELECT name, string_agg(column_name, ', ' ORDER BY place) AS columns
-FROM (
-    SELECT table_name AS name, column_name, min(column_index) AS place FROM duckdb_columns()
-    WHERE (NOT internal AND table_name <> 'answer')
-       OR table_name IN ({", ".join(map(literal, [*TABLES, *VIEWS]))}) GROUP BY ALL
-)
+SELECT table_name AS name, string_agg(column_name, ', ' ORDER BY column_index) AS columns
+FROM duckdb_columns()
+WHERE (NOT internal AND table_name <> 'answer')
+   OR table_name IN ({", ".join(map(literal, [*TABLES, ANNOTATIONS, *VIEWS]))})
 GROUP BY name ORDER BY name
 """
 """Statement that lists every table that one can read, with its columns; naming them makes them there."""
-_LATEST_NS = 2**62
-"""The year 2116: a file that claims more does not move what is written after it."""
 
 
 class HistoryError(DsocrError):
-    """A question the history cannot answer: no such run, no such query, SQL that is not a SELECT."""
+    """A question the history cannot answer: no such run, SQL that is not a SELECT."""
 
 
 class History:
@@ -82,14 +76,14 @@ class History:
         """Opens the file of what is there, or makes it.
 
         The first root is the one that new runs and notes go to; the others are only read. Raises StorageError
-        when a root cannot be read, or the machine takes no temporary file.
+        when a root cannot be read, or the cache takes no file.
         """
         self._roots = [Storage(root) for root in roots or (DEFAULT_LOCATION,)]
         self.storage = self._roots[0]
         self._uses = Uses("the history")
         self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)
+        self._annotations = Annotations(self._roots)
         self._refreshing = threading.Lock()
-        self._opened: OpenFile | None = None
         self._parts_answered: dict[str, dict[Hashable, pd.DataFrame]] = {}
         """By question and part: one more run changes the last part alone."""
         self.state_of_runs: Hashable = object()
@@ -97,8 +91,8 @@ class History:
         self.state: Hashable = object()
         """Another one once something was noted, too."""
         try:
-            self._listing = Listing.of(self._roots)
-            self._opened = self._made.current(self._listing)
+            self._made.refresh()
+            self._annotations.refresh()
         except BaseException:
             self.close()
             raise
@@ -110,18 +104,16 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Interrupt what other threads ask, wait for them, and delete temporary files. May be repeated."""
+        """Interrupt what other threads ask, and wait for them. May be repeated."""
         self._uses.end()
-        with contextlib.closing(self._made):
-            if self._opened is not None:
-                self._opened.close()
+        self._made.close()
 
     @property
     def _file(self) -> OpenFile:
         """The open file. Raises Closed."""
         self._uses.check()
-        assert self._opened is not None
-        return self._opened
+        assert self._made.opened is not None
+        return self._made.opened
 
     # --- bringing it up to date -----------------------------------------------------------------
 
@@ -133,34 +125,23 @@ class History:
 
     def _refresh(self, every: bool = False, anew: bool = False) -> int:
         """`every`: look into each folder, also where nothing seems to have changed; `anew`: make the file."""
-        was, self._listing = self._file, Listing.of(self._roots, None if every else self._listing)
-        noted = len(was.notes)
-        if anew:
-            self._made.discard()
-        if anew or not was.take_in(self._listing):  # the former one is closed when nobody asks it any more
-            self._opened = self._made.current(self._listing, was)
+        was = self._file
+        self._made.refresh(every, anew)
         before, after = was.entries, self._file.entries
         changed = [run_id for run_id in {**before, **after} if before.get(run_id) != after.get(run_id)]
-        if changed or len(self._file.notes) != noted or self._file.damaged != was.damaged:
+        if self._annotations.refresh() or changed or self._file.damaged != was.damaged:
             self.state = object()  # after the file: what is made between has the older state
         if changed:
             self.state_of_runs = self.state
         return len(changed)
 
-    def _another(self, file: OpenFile, anew: bool = False) -> bool:
-        """Look at every file of all runs; tell whether another file than this one is open by now."""
-        with self._refreshing:
-            if self._file is file:
-                self._refresh(every=True, anew=anew)
-            return self._file is not file
-
     @property
     def problems(self) -> dict[str, str]:
         """Entries that cannot be read, with the file and the cause; those in the trash are not among them."""
-        damaged, bad = self.damaged(), self._file.bad_notes
+        damaged = self.damaged()
         shown = damaged.keys() - self.trashed() if damaged else ()
         there = {f"runs/{run_id}": why for run_id, why in damaged.items() if run_id in shown}
-        return there | {f"annotations/{name}": why for name, why in bad.items()}
+        return there | {f"annotations/{name}": why for name, why in self._annotations.damaged.items()}
 
     def damaged(self) -> dict[str, str]:
         """Damaged runs by id, those in the trash too."""
@@ -173,96 +154,118 @@ class History:
     # --- asking ---------------------------------------------------------------------------------
 
     def query(self, name: str, **parameters: Any) -> tuple[pd.DataFrame, str]:
-        """The answer to a question of `queries.QUERIES`, and the SQL that a person can run for it.
-
-        Raises HistoryError for a question or a parameter there is not.
-        """
-        if name not in QUERIES:
-            raise HistoryError(f"there is no query '{name}'; there are {', '.join(sorted(QUERIES))}")
+        """The answer to a question of `queries.QUERIES`, and the SQL that a person can run for it."""
         query = QUERIES[name]
-        values = query.parameters | parameters
-        unknown = parameters.keys() - query.parameters.keys()
-        missing = [key for key, value in values.items() if value is REQUIRED]
-        if unknown or missing:
-            raise HistoryError(f"query {name}: unknown {sorted(unknown)}, missing {missing}")
-        values = {key: [*of] if isinstance(of, (tuple, set)) else of for key, of in values.items()}
+        values = {
+            key: [*value] if isinstance(value, (tuple, set)) else value
+            for key, value in {**query.optional, **parameters}.items()
+        }
+        asked = values.get("run_ids", [values["a"], values["b"]] if "a" in values else None)
 
         def answer() -> pd.DataFrame:
-            file = self._file
-            runs = values.get("run_ids", [values["a"], values["b"]] if "a" in values else None)
-            wanted = {*(file.entries if runs is None else runs)}
-            oldest_first = [run for run in file.entries if run in wanted]
-            parts = self._parts(oldest_first, query.together) if query.together else [oldest_first]
-            if len(parts) == 1:
-                return self._frame(query.sql, values, oldest_first)
-            before = self._parts_answered.get(name, {})
-            keys = [(len(file.notes), *((run, file.entries[run].version) for run in of)) for of in parts]
-            with ThreadPoolExecutor(os.cpu_count()) as threads:
-                asked = {
-                    key: threads.submit(self._frame, query.sql, values | {"run_ids": of}, of)
-                    for key, of in zip(keys, parts, strict=True)
-                    if key not in before
-                }
-            frames = [asked[key].result() if key in asked else before[key] for key in keys]
-            if sum(map(len, frames)) <= _MOST_KEPT_ROWS:
-                self._parts_answered[name] = dict(zip(keys, frames, strict=True))
-            whole = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
-            return whole.infer_objects()  # of a part without any value the type was not known
+            wanted = None if asked is None else {*asked}
+            runs = [run for run in self._file.entries.values() if wanted is None or run.id in wanted]
+            parts = self._parts(runs, query.together) if query.together else [runs]
+            if len(parts) > 1:
+                return self._of_parts(name, query, values, parts)
+            return self._frame(query.sql, values, runs)
 
         return self._ask(answer), query.shown(values)
 
-    def _parts(self, run_ids: Sequence[str], most: int) -> list[list[str]]:
+    def _parts(self, runs: Sequence[Run], most: int) -> list[list[Run]]:
         """Runs in parts, in their order, of at most so many pages unless a run alone has more."""
         counted = self._frame("SELECT run_id, sum(pages) AS pages FROM page_totals GROUP BY run_id", {})
         pages = dict(zip(counted["run_id"], counted["pages"], strict=True))
-        parts, room = [list[str]()], most
-        for run_id in run_ids:
-            room -= (own := pages.get(run_id, 0))  # an imported run has none
+        parts, room = [list[Run]()], most
+        for run in runs:
+            room -= (own := pages.get(run.id, 0))  # an imported run has none
             if room < 0 and parts[-1]:
                 parts.append([])
                 room = most - own
-            parts[-1].append(run_id)
+            parts[-1].append(run)
         return parts
 
-    def _frame(self, sql: str, values: Mapping[str, Any], run_ids: Iterable[str] = ()) -> pd.DataFrame:
+    def _of_parts(
+        self, name: str, query: Query, values: Mapping[str, Any], parts: Sequence[Sequence[Run]]
+    ) -> pd.DataFrame:
+        """The answer, asked part by part; parts whose runs did not change since are kept."""
+        before, noted = self._parts_answered.get(name, {}), len(self._annotations.rows)
+        keys = [(noted, *((run.id, run.version) for run in of)) for of in parts]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            asked = {
+                key: threads.submit(self._frame, query.sql, {**values, "run_ids": [run.id for run in of]}, of)
+                for key, of in zip(keys, parts, strict=True)
+                if key not in before
+            }
+        frames = [asked[key].result() if key in asked else before[key] for key in keys]
+        if sum(map(len, frames)) <= _MOST_KEPT_ROWS:
+            self._parts_answered[name] = dict(zip(keys, frames, strict=True))
+        whole = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+        return whole.infer_objects()  # of a part without any value the type was not known
+
+    def _frame(self, sql: str, values: Mapping[str, Any], runs: Sequence[Run] = ()) -> pd.DataFrame:
         """The answer to a statement; tables of runs have the rows of these runs."""
-        with self._file.cursor() as cursor:
-            tables = [name for name in named(sql) if name in TABLES]
-            files = {table: found for table in tables if (found := self._files(table, run_ids))}
-            for table in tables:
-                cursor.register(f"no_{table}", TABLES[table].empty_table())
-            try:
-                cursor.execute(with_tables(sql, files), {**values, **files})
-            except (duckdb.BinderException, duckdb.InvalidInputException):
-                cursor.execute(with_tables(sql, files, earlier=True), {**values, **files})
-            frame: pd.DataFrame = cursor.df()
-            return frame
+        for by_arrow in (False, True):
+            with self._made.cursor() as cursor:
+                try:
+                    self._provide(cursor, sql, runs, by_arrow)
+                    frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
+                    return frame
+                except (duckdb.BinderException, duckdb.InvalidInputException):
+                    if by_arrow:
+                        raise
+        raise AssertionError
+
+    def _provide(
+        self, connection: duckdb.DuckDBPyConnection, sql: str, runs: Sequence[Run], by_arrow: bool = True
+    ) -> None:
+        """Give a connection the tables, with the rows of these runs, and the views that a statement names.
+
+        `by_arrow`: also where a run of an earlier version lacks a column, and without access to files, which
+        takes longer.
+        """
+        for name in named(sql):
+            rows: object = None
+            if name in VIEWS:
+                connection.execute(f"CREATE TEMP VIEW {name} AS {VIEWS[name]}")
+            elif name == ANNOTATIONS:
+                rows = self._annotations.rows
+            elif not (files := [file for run in runs for file in run.files(name)]):
+                rows = TABLES[name].empty_table()
+            elif by_arrow:
+                rows = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
+            else:
+                connection.execute(f"CREATE TEMP VIEW {name} AS FROM read_parquet({literal(files)})")
+            if rows is not None:
+                connection.register(name, rows)
 
     def _ask(
-        self, ask: Callable[[], T], faults: tuple[type[Exception], ...] = _ANY, what: str = "the history"
+        self,
+        ask: Callable[[], T],
+        faults: tuple[type[Exception], ...] = _ANY,
+        what: str = "the history",
     ) -> T:
         """Ask; again when a run went away or was damaged since, or the file itself turns out to be damaged.
 
         Raises HistoryError for what none of them explains.
         """
-        anew = False
         with self._uses.use():
-            for _ in range(_TRIES):
+            for left in reversed(range(_TRIES)):
                 file = self._file
                 try:
                     return ask()
-                except EntryGone:
-                    self._another(file)
-                except _ANY as error:
+                except (EntryGone, duckdb.Error, pa.ArrowException, OSError) as error:
                     self._uses.check()
                     # Of a damaged block DuckDB raises its base class.
-                    of_a_file = isinstance(error, faults) or type(error) is duckdb.Error
-                    if of_a_file and self._another(file):
-                        continue
-                    if anew or not of_a_file or not isinstance(error, duckdb.Error):
+                    of_a_file = not isinstance(error, duckdb.Error) or isinstance(error, faults)
+                    if not left or not (of_a_file or type(error) is duckdb.Error):
                         raise HistoryError(f"{what}: {one_line(error, 500)}") from error
-                    anew = self._another(file, anew=True)
-        raise HistoryError("the history changes faster than it can be read; try again")
+                    with self._refreshing:
+                        if self._file is file:
+                            self._refresh(every=True)
+                        if self._file is file:  # all runs are as they were
+                            self._refresh(anew=True)
+            raise AssertionError
 
     def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
@@ -272,31 +275,11 @@ class History:
         if reason := select_only(statement):
             raise HistoryError(reason)
 
-        def ask() -> pd.DataFrame:
-            return statements.answer(
-                lambda connection: self._connect(statement, connection), statement, limits, self._uses
-            )
+        def tables(connection: duckdb.DuckDBPyConnection) -> None:
+            connect(connection, self._made.path)
+            self._provide(connection, statement, [*self._file.entries.values()])
 
-        return self._ask(ask, _OF_A_FILE, "SQL")
-
-    def _connect(self, statement: str, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give a connection the tables that a statement may name."""
-        connect(connection, self._made.path)
-        connection.register("annotations", self._file.annotations())
-        for name in named(statement):
-            if name in VIEWS:
-                connection.execute(f"CREATE TEMP VIEW {name} AS {VIEWS[name]}")
-                continue
-            rows: object = TABLES[name].empty_table()
-            if files := self._files(name, self._file.entries):
-                rows = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
-            connection.register(name, rows)
-
-    def _files(self, table: str, run_ids: Iterable[str]) -> list[str]:
-        """Parquet files with the rows of these runs. Raises EntryGone."""
-        entries = self._file.entries
-        having = [entries[run_id] for run_id in run_ids if run_id in entries]
-        return [f"{self._directory(run)}/{table}.parquet" for run in having if table in run.tables]
+        return self._ask(lambda: statements.answer(tables, statement, limits, self._uses), _OF_A_FILE, "SQL")
 
     def runs(self, **filters: Any) -> pd.DataFrame:
         """The runs that pass the filters of the query `runs`, newest first."""
@@ -314,7 +297,7 @@ class History:
 
     def runs_with(self, table: str) -> list[str]:
         """Runs that have rows of a table, oldest first; no file is read for it."""
-        return [run.id for run in self._file.entries.values() if stored(table) in run.tables]
+        return [run.id for run in self._file.entries.values() if table in run.tables]
 
     def record(self, run_id: str) -> RunRecord:
         """Raises HistoryError when there is no such run."""
@@ -328,13 +311,14 @@ class History:
 
     def version(self, run_id: str) -> str:
         """A text that changes with any file of the run. Raises HistoryError for one gone or damaged."""
-        run, file = self._entry(run_id), self._file
-        with self._uses.use():
-            with contextlib.suppress(OSError):
-                if self._roots[run.root].version(run_id) == run.version:
-                    return run.version
-            self._another(file)
-        return self._entry(run_id).version
+
+        def read() -> str:
+            run = self._entry(run_id)
+            if self._roots[run.root].version(run_id) != run.version:
+                raise EntryGone(run_id)
+            return run.version
+
+        return self._ask(read)
 
     def tables(self, run_id: str) -> dict[str, pa.Table]:
         """All rows of a run, by table."""
@@ -352,20 +336,15 @@ class History:
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
 
         def read() -> pa.Table:
-            if table not in self._entry(run_id).tables:
-                return schema.empty_table().select(columns or schema.names)
-            file = self.directory(run_id) / f"{table}.parquet"
-            return pq.read_table(file, schema=schema, filters=only, columns=columns)
+            if files := self._entry(run_id).files(table):
+                return pq.read_table(files[0], schema=schema, filters=only, columns=columns)
+            return schema.empty_table().select(columns or schema.names)
 
         return self._ask(read)
 
     def directory(self, run_id: str) -> Path:
         """A run's directory. Raises HistoryError, StorageError."""
-        return self._directory(self._entry(run_id))
-
-    def _directory(self, run: Run) -> Path:
-        """Directory of a run. Raises EntryGone."""
-        return self._roots[run.root].directory(run.id)
+        return self._roots[self._entry(run_id).root].directory(run_id)
 
     def _entry(self, run_id: str) -> Run:
         if (run := self._file.entries.get(run_id)) is not None:
@@ -429,25 +408,8 @@ class History:
         if not rows:
             return
         self.refresh()
-        # What is said last counts, also where the clock went back or another machine's is ahead.
-        now = max(time.time_ns(), min(self._file.newest_note + 1, _LATEST_NS))
-        named = [dict(zip(("run_id", "kind", "page", "name", "value"), row, strict=True)) for row in rows]
-        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": named})
-        self.storage.write_annotation(annotation_name(now, content), content)
+        self._annotations.write(self.storage, rows, time.time_ns())
         self.refresh()
-
-
-# --- `history check` ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Damage:
-    """A file of an entry, `runs/<id>` or `annotations/<name>`, that is not what was written, and why."""
-
-    entry: str
-    reason: str
-    open: bool = True
-    """True where the entry's runs are read all the same: only a picture or the like is damaged."""
 
 
 @dataclass
@@ -458,15 +420,11 @@ class CheckReport:
     """Runs that another version of the program recorded: not read, and no damage."""
     leftovers: list[Leftover]
     """Directories of writers that did not finish."""
-    entries: int = 0
+    entries: int
+    damaged: list[tuple[str, str]]
+    """Entries, `runs/<id>` or `annotations/<name>`, of which a file is not what was written, and why."""
     files: int = 0
     """Files that are what their checksums say."""
-    damaged: list[Damage] = field(default_factory=list)
-
-    @property
-    def runs(self) -> list[str]:
-        """List what `History.trash` takes of what cannot be read."""
-        return [of.entry[5:] for of in self.damaged if not of.open and of.entry.startswith("runs/")]
 
 
 def check(history: History) -> CheckReport:
@@ -475,23 +433,19 @@ def check(history: History) -> CheckReport:
     Raises StorageError.
     """
     history.refresh()
-    report = CheckReport(history.of_other_versions(), history.storage.leftovers(), len(history))
-    report.damaged = [
-        Damage(entry, reason, open=False)
-        for entry, reason in sorted(history.problems.items())
-        if entry.removeprefix("runs/") not in report.other_versions
-    ]
+    other = history.of_other_versions()
+    damaged = [of for of in sorted(history.problems.items()) if of[0].removeprefix("runs/") not in other]
+    report = CheckReport(other, history.storage.leftovers(), len(history), damaged)
     for run_id in history.run_ids():
-        checksums: Mapping[str, str] = {}
         try:
-            directory = history.directory(run_id)
-            checksums = read_checksums(directory) or {}
+            checksums = read_checksums(history.directory(run_id))
         except DsocrError as error:
-            report.damaged.append(Damage(f"runs/{run_id}", str(error)))
+            damaged.append((f"runs/{run_id}", str(error)))
+            continue
         for name in sorted(checksums):
             try:
-                verify(directory, checksums, [name])
+                verify(history.directory(run_id), checksums, [name])
                 report.files += 1
             except DsocrError as error:
-                report.damaged.append(Damage(f"runs/{run_id}", str(error)))
+                damaged.append((f"runs/{run_id}", str(error)))
     return report

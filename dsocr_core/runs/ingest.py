@@ -7,12 +7,8 @@ else (times, boxes, texts, kernels) is read from the files of the runs that are 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +37,8 @@ from dsocr_core.runs.storage import UNLISTED, Storage
 Row = dict[str, Any]
 _TOGETHER = 500
 """Runs of a transaction."""
+At = tuple[int, str]
+"""Number of a root, and a version there."""
 
 DESCRIBED = """
 CREATE TEMP TABLE described (
@@ -54,11 +52,7 @@ CREATE = f"""
 CREATE TABLE entries (
     run_id VARCHAR, root INTEGER, version VARCHAR, tables VARCHAR[], document VARCHAR, damage VARCHAR
 );
-CREATE TABLE annotation_files (root INTEGER, name VARCHAR, version VARCHAR, damage VARCHAR);
 CREATE TABLE facts (run_id VARCHAR, section VARCHAR, name VARCHAR, value VARCHAR);
-CREATE TABLE annotations (
-    position BIGINT, time TIMESTAMP, run_id VARCHAR, kind VARCHAR, page VARCHAR, name VARCHAR, value VARCHAR
-);
 CREATE TABLE stage_statistics (
     run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, n BIGINT, median DOUBLE,
     p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
@@ -135,31 +129,38 @@ class Run:
     id: str
     root: int
     version: str
-    place: Path
-    """The folder of all runs."""
-    document: str | None = None
-    record: RunRecord | None = None
+    directory: Path
     tables: Sequence[str] = ()
     """Tables it has rows of."""
-    parity_rule: object = None
     damage: str | None = None
-
-    @property
-    def directory(self) -> Path:
-        return self.place / self.id
+    whole: bool = False
+    """True where it can be asked for."""
+    document: str | None = None
+    record: RunRecord | None = None
+    parity_rule: object = None
 
     def files(self, table: str) -> list[str]:
         """Name the table's file, where there is one."""
-        return [str(self.directory / f"{table}.parquet")] if table in self.tables else []
+        return [f"{self.directory}/{table}.parquet"] if table in self.tables else []
+
+
+def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[Storage]) -> list[Run]:
+    """The runs of a file, oldest first. Raises duckdb.Error, and others for a file of another program."""
+    found = connection.execute(
+        "SELECT run_id, root, version, tables, damage, runs.run_id IS NOT NULL FROM entries "
+        "LEFT JOIN runs USING (run_id) ORDER BY runs.created, run_id"
+    ).fetchall()
+    places = [root.root / "runs" for root in roots]
+    return [Run(name, root, at, places[root] / name, *facts) for name, root, at, *facts in found]
 
 
 def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
-    run = Run(name, root, version, storage.root / "runs")
+    run = Run(name, root, version, storage.root / "runs" / name)
     if version.startswith(UNLISTED):
         return replace(run, damage=version)
-    directory = storage.directory(name)
     try:
+        directory = storage.directory(name)
         if (content := storage.document(name)) is None:
             if (directory / CHECKSUMS).exists():
                 raise Damaged("run.json", "missing")
@@ -168,16 +169,12 @@ def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
             document = parse_json(content, any_number=True)
             check_version(document)
             record, tables = RunRecord.from_json(document), document.get("tables")
-            if record.id != name:
-                raise RecordError(f"it says it is run {record.id}")
-            if not isinstance(tables, dict):
-                raise RecordError("it does not say which tables the run has")
+            if record.id != name or not isinstance(tables, dict):
+                raise RecordError(f"it says it is run {record.id}, with tables {tables!r:.80}")
         except DsocrError as error:
             raise Damaged("run.json", str(error)) from error
         known = [table for table in tables if table in TABLES]
-        if (checksums := read_checksums(directory)) is None:
-            raise Damaged(CHECKSUMS, "missing")
-        verify(directory, checksums, ["run.json", *(f"{table}.parquet" for table in known)])
+        verify(directory, read_checksums(directory), ["run.json", *(f"{table}.parquet" for table in known)])
     except DsocrError as error:
         storage.directory(name)  # raises EntryGone where the run was removed meanwhile
         return replace(run, damage=str(error))
@@ -185,13 +182,13 @@ def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
     return replace(run, document=content.decode(), record=record, tables=known, parity_rule=rule)
 
 
-def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run], most: int = _TOGETHER) -> None:
-    """Add runs, each part in one transaction; where that fails halves of it, and last a damaged run alone.
+def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
+    """Add runs, many in one transaction; where that fails each alone, and one that fails alone as damaged.
 
     Raises duckdb.Error where the fault is not with a run.
     """
-    for at in range(0, len(runs), most):
-        some = runs[at : at + most]
+    for at in range(0, len(runs), _TOGETHER):
+        some = runs[at : at + _TOGETHER]
         connection.execute("BEGIN")
         try:
             _add(connection, some)
@@ -201,39 +198,39 @@ def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run], most: i
         except duckdb.Error as error:
             connection.execute("ROLLBACK")
             if len(some) > 1:
-                add_runs(connection, some, (len(some) + 1) // 2)
+                for run in some:
+                    add_runs(connection, [run])
             elif some[0].directory.is_dir():  # else it was removed just now
-                if (damage := _damage(some[0], error)) is None:
-                    raise
-                _add(connection, [replace(some[0], record=None, damage=damage)])
+                _add(connection, [replace(some[0], record=None, damage=_damage(some[0], error))])
 
 
-def _damage(run: Run, error: Exception) -> str | None:
-    """Say which file of a run is as it was written and no table of this version."""
+def _damage(run: Run, error: duckdb.Error) -> str:
+    """Say which file of a run is as it was written and no table of this version; raises the error if none."""
     for table in run.tables:
         try:
             read_rows(run.directory / f"{table}.parquet", TABLES[table])
         except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:
             return f"{table}.parquet: is no table of this version ({one_line(fault, 200)})"
-    of_a_value = isinstance(error, (duckdb.DataError, duckdb.ProgrammingError))
-    return f"its tables cannot be read ({one_line(error, 200)})" if of_a_value else None
+    if isinstance(error, (duckdb.DataError, duckdb.ProgrammingError)):
+        return f"its tables cannot be read ({one_line(error, 200)})"
+    raise error
 
 
 def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    insert(connection, "entries", [vars(run) | {"run_id": run.id} for run in runs])
+    _insert(connection, "entries", [vars(run) | {"run_id": run.id} for run in runs])
     whole = [(run, run.record) for run in runs if run.record is not None]
     connection.execute("DELETE FROM described")
     described = [
         vars(record) | {"run_id": run.id, "created": time_of(record.created)} for run, record in whole
     ]
-    insert(connection, "described", described)
+    _insert(connection, "described", described)
     facts = [
         {"run_id": run.id, "section": section, "name": name, "value": value}
         for run, record in whole
         for section in ("settings", "environment", "versions")
         for name, value in flattened(getattr(record, section))
     ]
-    insert(connection, "facts", facts)
+    _insert(connection, "facts", facts)
     for table, statements in FILL.items():
         if files := [file for run, _ in whole for file in run.files(table)]:
             for statement in statements.split(";"):
@@ -249,7 +246,7 @@ def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunReco
     or could not be compared."""
     with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
         rows = read_rows(run.directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
-        verdicts = {row["page"]: row["verdict"] for row in rows}
+        verdicts: dict[str, Verdict] = {row["page"]: row["verdict"] for row in rows}
         again = {page for page, verdict in verdicts.items() if verdict in ("within_tolerance", "differs")}
         results: dict[str, list[OcrResult]] = {}
         for row, result in RunDirectory(run.directory).results() if again else ():
@@ -259,12 +256,11 @@ def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunReco
             if len(read) == 2:
                 a, b = sorted(read, key=lambda result: result.backend == VENDOR)
                 verdicts[page] = compare_results(a, b, tolerance_of(record)).verdict
-        counts = Counter[Verdict](verdicts.values())
+        values = [*verdicts.values()]
         names = ", ".join(f"{name} = ?" for name in VERDICTS)
-        passed = sum(count for name, count in counts.items() if passes(name))
         connection.execute(
             f"UPDATE parity_totals SET {names}, passed = ? WHERE run_id = ?",
-            [*(counts[name] for name in VERDICTS), passed, run.id],
+            [*map(values.count, VERDICTS), sum(map(passes, values)), run.id],
         )
 
 
@@ -274,7 +270,7 @@ def forget(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> Non
         connection.execute(f"DELETE FROM {table} WHERE list_contains($ids, run_id)", {"ids": [*run_ids]})
 
 
-def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows into a table. Keys without a column are left out."""
     if rows:
         names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
@@ -282,47 +278,3 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Map
         connection.register("given_rows", given)
         connection.execute(f"INSERT INTO {table} BY NAME FROM given_rows")
         connection.unregister("given_rows")
-
-
-# --- annotations --------------------------------------------------------------------------------------
-
-
-def annotation_name(time_ns: int, content: bytes) -> str:
-    """Name a new annotation file, by its time and a digest of its content."""
-    return f"{time_ns:020d}-{hashlib.sha256(content).hexdigest()[:20]}.json"
-
-
-def read_annotations(
-    roots: Sequence[Storage], versions: Mapping[tuple[int, str], str]
-) -> tuple[list[Row], list[Row]]:
-    """Rows of annotation files, and a row for each file; of one that cannot be read why."""
-    rows, files = list[Row](), list[Row]()
-    for (root, name), version in sorted(versions.items()):
-        damage = None
-        try:
-            if (content := roots[root].annotation(name)) is None:  # removed just now
-                continue
-            rows += _annotation_rows(name, content)
-        except DsocrError as error:
-            damage = str(error)
-        files.append({"root": root, "name": name, "version": version, "damage": damage})
-    return rows, files
-
-
-def _annotation_rows(name: str, content: bytes) -> list[Row]:
-    """The rows of an annotation file. Raises RecordError on a damaged or foreign one."""
-    found = re.fullmatch(r"([0-9]{20})-[0-9a-f]{20}\.json", name)
-    if found is not None and annotation_name(int(found[1]), content) != name:
-        raise RecordError("damaged: it is not what its name says was written")
-    data = parse_json(content, any_number=True)
-    try:
-        at, rows = int(data["time_ns"]), []
-        written = datetime.fromtimestamp(at / 1e9, UTC).replace(tzinfo=None)
-        for number, row in enumerate(data["rows"]):
-            values = {column: row.get(column) for column in ("run_id", "kind", "page", "name", "value")}
-            if not all(value is None or isinstance(value, str) for value in values.values()):
-                raise TypeError("a value is not text")
-            rows.append(values | {"position": at + number, "time": written})
-        return rows
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
-        raise RecordError(f"annotation file: {str(error)[:80]}") from error

@@ -244,7 +244,7 @@ class RunDirectory:
         """Have the whole run in a history, too: its files under two names where the system has that."""
         storage = Storage(history)
         with storage.scratch(name) as target, writing(target):
-            for file in [*(read_checksums(self.directory) or ()), CHECKSUMS]:
+            for file in [*read_checksums(self.directory), CHECKSUMS]:
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 try:
                     os.link(self.directory / file, target / file)

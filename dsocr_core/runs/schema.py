@@ -144,13 +144,6 @@ VIEWS: dict[str, str] = {
     "stage_timings": "SELECT * FROM timings",
 }
 """Views that people's SQL and the pages ask, by name."""
-
-
-def stored(table: str) -> str:
-    """The table on disk that holds the rows of a table or a view."""
-    return {"images": "readings", "boxes": "readings", "stage_timings": "timings"}.get(table, table)
-
-
 AGGREGATES = ("page", "mean", "std")
 _NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "total_ns", "instances"}
 
@@ -161,47 +154,40 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
     Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
     one is not allowed, and for times that are negative or not finite.
     """
-    names = [column for column in TABLES[name].names if column != "run_id"]
-    names += sorted({key for row in rows for key in row} - {*names, "run_id"})
-    columns = {each: _array(name, each, [row.get(each) for row in rows]) for each in names}
-    return checked_table(name, run_id, pa.table(columns))
+    names = sorted({"run_id"}.union(*rows, TABLES[name].names))
+    return checked_table(name, run_id, pa.table({each: _array(name, each, rows) for each in names}))
 
 
 def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
-    schema = TABLES[name]
-    if unknown := set(table.column_names) - set(schema.names):
+    schema, rows = TABLES[name], table.drop_columns([each for each in table.column_names if each == "run_id"])
+    if unknown := set(rows.column_names) - set(schema.names):
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
     ids = pa.repeat(pa.scalar(run_id, pa.string()), len(table))
-    rows = table.drop_columns([each for each in table.column_names if each == "run_id"])
     try:
         made = with_columns(rows.append_column("run_id", ids), schema)
     except ValueError as error:
         raise SchemaError(f"table {name}: {str(error)[:200]}") from error
     for column in schema:
-        _check_column(f"table {name}: column {column.name}", column, made[column.name])
+        what, values = f"table {name}: column {column.name}", made[column.name]
+        if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
+            raise SchemaError(f"{what} is not finite")
+        if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
+            raise SchemaError(f"{what} is {least}, below 0")
+        if column.name == "calls" and (most := pc.max(values).as_py()) is not None and most >= 2**31:
+            raise SchemaError(f"{what} is {most}, more than 2^31 - 1")
+        if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
+            raise SchemaError(f"{what} is {wrong}, give one of {', '.join(AGGREGATES)}")
     return made
 
 
-def _check_column(what: str, column: pa.Field, values: pa.ChunkedArray) -> None:
-    """Raises SchemaError for numbers that are not finite or below 0 where that cannot be, and aggregates."""
-    if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
-        raise SchemaError(f"{what} is not finite")
-    if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
-        raise SchemaError(f"{what} is {least}, below 0")
-    if column.name == "calls" and (most := pc.max(values).as_py()) is not None and most >= 2**31:
-        raise SchemaError(f"{what} is {most}, more than 2^31 - 1")
-    if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
-        raise SchemaError(f"{what} is {wrong}, give one of {', '.join(AGGREGATES)}")
-
-
-def _array(table: str, name: str, values: list[Any]) -> pa.Array:
-    if name not in TABLES[table].names:
-        raise SchemaError(f"table {table}: there is no column {name}")
-    kind = TABLES[table].field(name).type
+def _array(table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
+    """A column of the rows; one that the table does not have as it comes."""
+    values = [row.get(name) for row in rows]
+    kind = TABLES[table].field(name).type if name in TABLES[table].names else None
     for value in values:  # pyarrow makes 1 of 1.5, and 1.0 of True
         whole = not isinstance(value, float) or kind != _INT or value.is_integer()
-        if value is not None and (isinstance(value, bool) != (kind == _BOOL) or not whole):
+        if kind and value is not None and (isinstance(value, bool) != (kind == _BOOL) or not whole):
             raise SchemaError(f"table {table}: column {name} cannot hold {value!r:.60}")
     try:
         try:

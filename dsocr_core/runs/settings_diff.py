@@ -22,29 +22,24 @@ def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
     return (section, name) not in _NOT_COMPARED and len(set(values)) > 1
 
 
-def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
-    """The records' own fields, of the query `runs`, in the form of the query `facts`."""
-    rows = runs.set_index("run_id").loc[[*run_ids], [*FIELDS]].rename(columns=FIELDS)
-    facts = rows.map(_fact).rename_axis("run_id").reset_index().melt("run_id", var_name="name")
-    return facts.assign(section="run")
+def side_by_side(runs: pd.DataFrame, facts: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
+    """FIELDS of the query `runs` and values of the query `facts`: section, name, differs, a column a run.
+
+    None where a run has no such value.
+    """
+    records = runs.set_index("run_id").loc[[*run_ids]]
+    rows = [("run", words, map(_text, records[name])) for name, words in FIELDS.items()]
+    for (section, name), of in facts.groupby(["section", "name"]):
+        values = dict(zip(of["run_id"], of["value"], strict=True))
+        rows.append((section, name, map(_text, map(values.get, run_ids))))
+    found = [(section, name, [*values]) for section, name, values in rows]
+    shown = [[section, name, differ(section, name, values), *values] for section, name, values in found]
+    return pd.DataFrame(shown, columns=["section", "name", "differs", *run_ids], dtype=object)
 
 
-def _fact(value: Any) -> str | None:
-    if isinstance(value, str):
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
         return value
     if hasattr(value, "__len__"):
         return ", ".join(value)
-    return None if value is None or pd.isna(value) else "yes" if value else "no"
-
-
-def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -> pd.DataFrame:
-    """Facts with a column a run, in the order given: section, name, runs. None where a run has no such value.
-
-    `facts` has run_id, section, name, value; `differing` leaves out what all runs have in common.
-    """
-    found: dict[tuple[str, str], dict[str, str | None]] = {}
-    for run_id, section, name, value in facts[["run_id", "section", "name", "value"]].itertuples(index=False):
-        found.setdefault((section, name), {})[run_id] = value if isinstance(value, str) else None
-    rows = {key: [values.get(run_id) for run_id in run_ids] for key, values in found.items()}
-    shown = [[*key, *row] for key, row in rows.items() if not differing or differ(*key, row)]
-    return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)
+    return None if pd.isna(value) else "yes" if value else "no"

@@ -42,26 +42,16 @@ class Shape:
         columns, rows = self.grid
         return f"{self.preset} {columns}x{rows}, {self.prompt_tokens} + {self.new_tokens} tokens"
 
-    @classmethod
-    def of(cls, reading: Row) -> Shape | None:
-        """The shape of a row of readings, as SHAPE_SQL has it."""
-        request = reading["request"] or {}
-        facts = [reading[name] for name in COLUMNS[1:6]]
-        if reading["error"] is not None or None in facts or request.get("more"):
-            return None
-        if (request.get("tile_size") or TILE_SIZE) != TILE_SIZE:
-            return None
-        preset, columns, rows, prompt, new = facts
-        return cls(preset, (columns, rows), prompt, new)
-
 
 def own_shapes(readings: Iterable[Row]) -> dict[str, list[Shape]]:
-    """The shapes that each backend with the run's own model read, each once."""
+    """The shapes that each backend with the run's own model read, each once; those that SHAPE_SQL has."""
     found: dict[str, dict[Shape, None]] = {}
-    for reading in readings:
-        shape = Shape.of(reading) if reading["backend"] in OWN_MODEL else None
-        if shape is not None and shape.new_tokens > 0:
-            found.setdefault(reading["backend"], {})[shape] = None
+    for row in readings:
+        request, (preset, *grid, prompt, new) = row["request"] or {}, [row[name] for name in COLUMNS[1:6]]
+        usual = not request.get("more") and (request.get("tile_size") or TILE_SIZE) == TILE_SIZE
+        known = row["error"] is None and None not in (preset, *grid, prompt) and new
+        if row["backend"] in OWN_MODEL and usual and known:
+            found.setdefault(row["backend"], {})[Shape(preset, (grid[0], grid[1]), prompt, new)] = None
     return {backend: list(shapes) for backend, shapes in found.items()}
 
 

@@ -41,19 +41,18 @@ def answer(
 ) -> pd.DataFrame:
     """The answer. `connect` attaches the file and makes tables. Raises duckdb.Error, OverLimit, Closed."""
     memory = {"memory_limit": f"{limits.mebibytes}MiB", "temp_directory": ""}
-    connection = duckdb.connect(":memory:", config={**memory})
+    connection, asked = duckdb.connect(":memory:", config={**memory}), Uses("the statement")
+
+    def ask() -> pd.DataFrame:
+        with asked.use(connection.interrupt):
+            # As a table its answer lies within the memory limit before anything of it is taken out.
+            connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
+            return connection.execute("FROM answer").df()
+
     with contextlib.closing(connection), uses.use(connection.interrupt):
         connect(connection)
         for lock in _LOCKS:
             connection.execute(lock)
-        asked = Uses("the statement")
-
-        def ask() -> pd.DataFrame:
-            with asked.use(connection.interrupt):
-                # As a table its answer lies within the memory limit before anything of it is taken out.
-                connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
-                return connection.execute("FROM answer").df()
-
         # By another thread, as DuckDB swallows Ctrl-C in the main one.
         with ThreadPoolExecutor(1, "history sql") as thread:
             try:
@@ -73,13 +72,13 @@ def select_only(statement: str) -> str | None:
 
     What a SELECT itself may not do, the database refuses.
     """
-    try:
-        statement.encode()
-        kinds = [each.type for each in duckdb.extract_statements(statement)]
-    except (duckdb.Error, UnicodeEncodeError) as error:
-        return f"SQL: {one_line(error, 500)}"
-    except ValueError:  # a kind for which DuckDB's Python package has no name
-        kinds = []
+    kinds = []
+    with contextlib.suppress(ValueError):  # a kind for which DuckDB's Python package has no name
+        try:
+            statement.encode()
+            kinds = [each.type for each in duckdb.extract_statements(statement)]
+        except (duckdb.Error, UnicodeEncodeError) as error:
+            return f"SQL: {one_line(error, 500)}"
     if kinds == [duckdb.StatementType.SELECT]:
         return None
     return "SQL: only one SELECT can be run here; the history is changed by its own commands"

@@ -268,7 +268,7 @@ class Storage:
             away.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(away)
             sync_directory(entry.parent)
-            if away.is_symlink():
+            if away.is_symlink() or not away.is_dir():
                 away.unlink()
             shutil.rmtree(away, ignore_errors=True)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import random
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +17,7 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.uses import Closed
-from dsocr_core.runs import history_file, ingest
+from dsocr_core.runs import ingest
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
 from dsocr_core.runs.statements import Limits
@@ -33,8 +30,6 @@ ENDLESS = "SELECT sum(sqrt(a.range * b.range)) AS n FROM range(100000000) a, ran
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -62,6 +57,12 @@ def ingested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def write(root: Path, name: str, number: int) -> None:
     times = [timing(f"p{page}", "sam", 1.0 + number + page) for page in range(3)]
     write_run(root, name, times, created=f"2026-01-0{number + 1}", settings={"preset": name})
+
+
+def put(file: Path, table: pa.Table) -> None:
+    """Have a run hold a table that no writer of it wrote."""
+    pq.write_table(table, file)
+    write_checksums(file.parent)
 
 
 def answers(history: History) -> list[pd.DataFrame]:
@@ -93,63 +94,23 @@ def test_what_was_read_once_is_not_read_again(root: Path, ingested: list[str]) -
         made = answers(history)
         assert other.refresh() == 1
         assert_same(answers(other), made)
-        history._made.path.unlink()
-    with History(root) as history:
-        assert sorted(ingested[5:]) == ["a", "c", "d", "e"]
-        assert_same(answers(history), made)
-        assert list(history.runs(tags=["good"])["run_id"]) == ["a"]
 
 
-def test_a_run_whose_columns_do_not_tell_its_shapes_has_no_times_of_shapes(root: Path) -> None:
-    file = root / "runs" / "c" / "readings.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["request"]), file)
-    write_checksums(file.parent)
+def test_a_run_of_other_columns_is_named_and_one_of_fewer_is_read(root: Path, ingested: list[str]) -> None:
+    put(file := root / "runs" / "c" / "readings.parquet", pq.read_table(file).drop_columns(["request"]))
     with History(root) as history:
-        for run_ids in (["c"], None):
+        for run_ids in (["c"], None):  # no columns that tell its shapes: no times of shapes
             assert history.query("flop_gaps", run_ids=run_ids)[0].empty and not history.problems
         assert history.sql("SELECT * FROM stage_times").empty
-
-
-def test_a_new_run_of_other_columns_is_named_and_leaves_nothing(root: Path, ingested: list[str]) -> None:
-    with History(root) as history:
         write(root, "d", 3)
         write(root, "e", 4)
-        file = root / "runs" / "e" / "timings.parquet"
-        pq.write_table(pa.table({"run_id": ["e"]}), file)
-        write_checksums(file.parent)
+        put(root / "runs" / "e" / "timings.parquet", pa.table({"run_id": ["e"]}))
         assert history.refresh() == 1 and history.run_ids() == [*RUNS, "d"]
         assert "timings.parquet: is no table of this version" in history.problems["runs/e"]
         assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [12]
         write(root, "f", 5)  # a damaged one does not stand in the way, nor is it read again
         assert history.refresh() == 1 and ingested == [*RUNS, "d", "e", "f"]
         assert history.run_ids() == [*RUNS, "d", "f"] and list(history.problems) == ["runs/e"]
-
-
-def test_a_note_that_goes_away_is_forgotten_and_many_are_written_into_the_file(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history_file, "_MOST_LATER", 2)
-    with History(root) as history:
-        first = history._file.inode
-        for number in range(3):
-            assert history._file.inode == first
-            history.note("a", f"note {number}")
-        assert history._file.inode != first and history.runs().iloc[-1]["note"] == "note 2"
-        max((root / "annotations").iterdir()).unlink()
-        history.refresh()
-        assert history.runs().iloc[-1]["note"] == "note 1"
-
-
-def test_processes_at_once_make_one_file(root: Path, interpreter: Path, cache: Path) -> None:
-    code = (
-        "import sys; from dsocr_core.runs.history import History; h = History(sys.argv[1]); "
-        "print(h._file.inode, len(h), flush=True)"
-    )
-    command = [str(interpreter), "-c", code, str(root)]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    [line] = {process.communicate(timeout=120)[0] for process in started}
-    assert line.endswith(" 3\n")
-    assert [file.name for file in cache.rglob("history.*")] == ["history.duckdb"]
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -163,8 +124,11 @@ def other_program(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "act",
-    [lambda file: file.parents[2].rename(file.parents[3] / "aside"), lambda file: file.write_bytes(b"")],
-)
+    [
+        lambda file: file.parents[2].rename(file.parents[3] / "aside"), lambda file: file.write_bytes(b""),
+        other_program,
+    ],
+)  # fmt: skip
 def test_it_may_be_deleted_while_it_is_open(root: Path, act: Callable[[Path], object]) -> None:
     with History(root) as history:
         made = answers(history)
@@ -172,10 +136,6 @@ def test_it_may_be_deleted_while_it_is_open(root: Path, act: Callable[[Path], ob
         assert_same(answers(history), made)
         write(root, "d", 3)
         assert history.refresh() == 1 and len(history) == 4
-        made = answers(history)
-    other_program(history._made.path)
-    with History(root) as history:
-        assert_same(answers(history), made)
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
@@ -202,26 +162,9 @@ def test_a_damaged_file_is_made_anew(root: Path, times: int) -> None:
             assert history.sql("SELECT count(*) AS n FROM stage_statistics")["n"].tolist() == [3]
 
 
-def test_a_cache_that_takes_no_file_costs_only_time(
-    root: Path, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_takes_no_file_is_named_with_the_way_out(root: Path, cache: Path) -> None:
     cache.write_text("a file")
-    caplog.set_level(logging.WARNING)
-    with History(root) as history:
-        write(root, "d", 3)
-        history.refresh()
-        assert history.run_ids() == [*RUNS, "d"]
-        temporary = history._made.path
-        assert temporary.parent.parent == Path(tempfile.gettempdir())
-    assert not temporary.exists()
-    [words] = caplog.messages
-    assert str(cache) in words and "a temporary file is used" in words
-
-    def full(_: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(history_file, "Temporary", full)
-    with pytest.raises(StorageError, match=r"index .*could not be written"):
+    with pytest.raises(StorageError, match=rf"{cache}.*let DSOCR_CACHE name a folder that takes files"):
         History(root)
 
 
@@ -245,14 +188,12 @@ def test_close_interrupts_what_another_thread_asks(root: Path, ask: str) -> None
     def asked() -> Any:
         if ask == "sql":
             return history.sql(ENDLESS, Limits(600.0))
-        with history._file.cursor() as cursor:
-            return cursor.execute(ENDLESS)
+        return history._frame(ENDLESS, {})
 
     answer = in_thread(asked)
     until(lambda: history._uses._active)
     history.close()
     assert isinstance(answer.exception(30), Closed)
-    assert not any(Path(tempfile.gettempdir()).iterdir())
     history.close()  # again
 
 

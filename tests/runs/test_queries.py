@@ -13,28 +13,28 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.history import READABLE, History
+from dsocr_core.runs.history_file import connect
 from dsocr_core.runs.queries import QUERIES
-from dsocr_core.runs.queries.query import REQUIRED
+from dsocr_core.runs.queries.query import PARAMETER
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.statements import _LOCKS
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 STAGES = ("sam", "prefill", "decode")
+LISTS = ("stages", "tags", "gpus", "commits")
 
 
 @pytest.fixture(scope="module")
 def written() -> pd.DataFrame:
     """Rows of four runs: seeded times, page 1 twice, one run with its vendor backend, one profiled."""
     random = np.random.default_rng(7)
-    sides = [(0, "eager"), (1, "eager"), (2, "eager"), (2, "vendor"), (3, "eager")]
-    rows = [
+    return pd.DataFrame(
         {"run_id": f"run-{number}"}
         | timing(f"p{page}", stage, random.lognormal(3, 0.5), backend=backend, inside_prefill=stage == "sam")
-        for number, backend in sides
+        for number, backend in [(0, "eager"), (1, "eager"), (2, "eager"), (2, "vendor"), (3, "eager")]
         for page in (1, *range(5 + number))
         for stage in STAGES
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +52,14 @@ def history(written: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> 
         yield opened
 
 
-def same(left: pd.DataFrame, right: pd.DataFrame, keys: list[str]) -> None:
-    columns = list(right.columns)
-    left, right = (frame[columns].sort_values(keys).reset_index(drop=True) for frame in (left, right))
-    pd.testing.assert_frame_equal(left, right, check_dtype=False, rtol=1e-12)
-
-
 def test_summaries(history: History, written: pd.DataFrame) -> None:
-    found = history.query("stage_summary")[0]
-    keys = ["run_id", "backend", "stage"]
-    times = written.groupby(keys)["milliseconds"]
-    expected = times.agg(
+    found = history.query("stage_summary")[0].set_index(["run_id", "backend", "stage"])
+    expected = written.groupby(found.index.names)["milliseconds"].agg(
         n="count", median="median", p5=lambda of: of.quantile(0.05), p95=lambda of: of.quantile(0.95),
         mean="mean", std="std",
     )  # fmt: skip
-    same(found, expected.reset_index(), keys)
-    assert found.loc[found["stage"] == "sam", "inside_prefill"].all()
+    pd.testing.assert_frame_equal(found[[*expected]].sort_index(), expected, check_dtype=False, rtol=1e-12)
+    assert found["inside_prefill"].tolist() == [stage == "sam" for _, _, stage in found.index]
 
 
 def test_filters_of_the_runs(history: History) -> None:
@@ -151,21 +143,6 @@ def test_a_shapes_time_is_the_median_of_its_pages_and_prefill_is_without_vision(
 # --- B against A --------------------------------------------------------------------------------
 
 
-def test_pairs_are_of_the_same_page(history: History, written: pd.DataFrame) -> None:
-    def pairs(a: str, backend_a: str, backend_b: str) -> pd.DataFrame:
-        found = history.query("coverage", a=a, b="run-2", backend_a=backend_a, backend_b=backend_b)[0]
-        return found[found["outcome"] == "compared"]
-
-    medians = written.groupby(["run_id", "backend", "stage", "page"])["milliseconds"].median()
-    of_a, of_b = medians.loc["run-0", "eager"].rename("a_ms"), medians.loc["run-2", "vendor"].rename("b_ms")
-    expected = of_a.reset_index().merge(of_b.reset_index(), on=["stage", "page"])
-    same(pairs("run-0", "eager", "vendor"), expected, ["stage", "page"])
-    of_one_run = pairs("run-2", "vendor", "eager")
-    assert len(of_one_run) == 7 * len(STAGES) and not (of_one_run["a_ms"] == of_one_run["b_ms"]).any()
-    with_itself = pairs("run-2", "eager", "eager")
-    assert (with_itself["a_ms"] == with_itself["b_ms"]).all()
-
-
 _PAGES: dict[str, tuple[str | None, str | None, str, str]] = {
     # content of the image in A and in B ("!" failed, None: no such page), outcome of sam and of decode
     "both": ("1", "1", "compared", "compared"),
@@ -189,9 +166,15 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
                 known = {"error": "x"} if image == "!" else {"sha256": image * 64 or None}
                 writer.add_rows("readings", [{"page": page, "backend": "eager", **known}])
                 stages = ["decode", "sam"][: 1 + (page != f"less in {run_id}")] if image != "!" else []
-                writer.add_rows("timings", [timing(page, stage, 5.0) for stage in stages])
+                times = [timing(page, stage, ms + side) for stage in stages for ms in (5.0, 7.0, 90.0)]
+                others = [timing(page, stage, 1.0, backend="vendor") for stage in stages]
+                writer.add_rows("timings", times + others)
     with History(tmp_path) as history:
         found = history.query("coverage", a="a", b="b", backend_a="eager", backend_b="eager")[0]
+        own = history.query("coverage", a="a", b="a", backend_a="eager", backend_b="vendor")[0]
+    for rows, of_b in ((found, 8.0), (own, 1.0)):
+        compared = rows.loc[rows["outcome"] == "compared", ["a_ms", "b_ms"]].drop_duplicates()
+        assert compared.values.tolist() == [[7.0, of_b]]
     outcomes = found.pivot(index="page", columns="stage", values="outcome")
     assert {page: tuple(outcomes.loc[page, ["sam", "decode"]]) for page in outcomes.index} == {
         page: facts[2:] for page, facts in _PAGES.items()
@@ -222,23 +205,26 @@ def test_the_sql_that_is_shown_gives_the_same_answer_and_no_value_becomes_sql(hi
         "backend_b": "vendor", "pairs": [0, 0], "sides": ["a", "b"], "backends": ["eager", "vendor"],
         "chosen": [True, False],
     }  # fmt: skip
+
+    def hostile(name: str) -> object:
+        if name in ("pairs", "chosen"):
+            return [0] * len(HOSTILE)
+        return [*HOSTILE] if name.endswith("s") else next(texts)
+
     rows = len(history.runs())
     with duckdb.connect(":memory:", config={"temp_directory": ""}) as connection:
-        history._connect(READABLE, connection)  # all tables; to make a connection takes longer than to ask
+        # All tables: to make a connection takes longer than to ask.
+        connect(connection, history._made.path)
+        history._provide(connection, READABLE, [*history._file.entries.values()])
         for lock in _LOCKS:
             connection.execute(lock)
         for name, query in QUERIES.items():
-            needed = {key: plain[key] for key, of in query.parameters.items() if of is REQUIRED}
-            hostile = [
-                {
-                    key: [0] * len(HOSTILE) if key in ("pairs", "chosen")
-                    else [*HOSTILE] if key.endswith("s") else next(texts)
-                    for key in query.parameters
-                    if key in plain or key in ("kind", "stages", "tags", "gpus", "commits")
-                }
-                for _ in range(3)
-            ]  # fmt: skip
-            for given in (needed, *hostile):
+            names = set(PARAMETER.findall(query.sql))
+            needed = {key: plain[key] for key in names - query.optional.keys()}
+            asked = [
+                {key: hostile(key) for key in sorted(names & {*plain, "kind", *LISTS})} for _ in range(3)
+            ]
+            for given in (needed, *asked):
                 answer, sql = history.query(name, **given)
                 again = connection.execute(sql).df()
                 if name == "draws":  # in no order

@@ -16,7 +16,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, setting
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.regressions import changes, sentence
-from dsocr_core.runs.settings_diff import side_by_side
+from dsocr_core.runs.settings_diff import FIELDS, side_by_side
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings
@@ -128,7 +128,9 @@ def test_settings_as_asked_are_not_compared_with_what_they_came_to() -> None:
          ("a", "settings", "pdf_dpi", "150"), ("b", "settings", "pdf_dpi", "72")],
         columns=["run_id", "section", "name", "value"],
     )  # fmt: skip
-    assert side_by_side(facts, ["a", "b"], differing=True)["name"].tolist() == ["pdf_dpi"]
+    runs = pd.DataFrame({"run_id": ["a", "b"], **dict.fromkeys(FIELDS)})
+    found = side_by_side(runs, facts, ["a", "b"])
+    assert found.loc[found["differs"].astype(bool), "name"].tolist() == ["pdf_dpi"]
 
 
 @pytest.mark.parametrize(

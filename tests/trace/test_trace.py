@@ -124,8 +124,8 @@ def test_a_summary_is_kept_in_the_history_and_found_by_its_page(
     with History(history) as past:
         (found,) = traces_of(past, PAGE.name)
         assert traces_of(past, "other.png") == []
-        assert traces_of(past, "renamed.png", found.row["sha256"]) == [found]
-        summary, record = summary_of(past, found), found.record
+        assert traces_of(past, "renamed.png", found["sha256"]) == [found]
+        summary, record = summary_of(past, found), past.record(found["run_id"])
     assert summary.document() == document and (summary.a, summary.b, summary.steps) == ("float32", "eager", 0)
     assert record.command is not None and "trace" in record.command
 

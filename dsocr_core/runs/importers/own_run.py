@@ -54,8 +54,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
     try:
         document = parse_json(read_bytes(directory / RUN, DOCUMENT_LIMIT), repeats=False)
         check_version(document)
-        if (checksums := read_checksums(directory)) is None:
-            raise InvalidFile(f"{CHECKSUMS}: missing")
+        checksums = read_checksums(directory)
         verify(directory, checksums, checksums)
         record = RunRecord.from_json(document)
         if not isinstance(listed := document.get("tables"), dict):

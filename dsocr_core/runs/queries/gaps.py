@@ -102,10 +102,9 @@ VIEWS = {
            CASE WHEN measured IS NOT NULL THEN 'torch' WHEN traced IS NOT NULL THEN 'fvcore' END AS counter,
            published, analytic - counted AS gap_flops, 100 * gap_flops / nullif(counted, 0) AS gap_percent,
            milliseconds, greatest(compute_ms, memory_ms) AS lower_bound_ms,
-           milliseconds - lower_bound_ms AS lost_ms, milliseconds / nullif(lower_bound_ms, 0) AS times_bound,
+           milliseconds - lower_bound_ms AS lost_ms,
            CASE WHEN lower_bound_ms IS NULL THEN NULL WHEN compute_ms >= memory_ms THEN 'compute'
                 ELSE 'memory' END AS bound_by,
-           1e3 * analytic / nullif(milliseconds, 0) AS flops_per_s,
            compute_ms / nullif(milliseconds, 0) AS peak_share,
            memory_ms / nullif(milliseconds, 0) AS bandwidth_share,
            least / nullif(bytes, 0) AS intensity, device, peak_flops_per_s, bandwidth, profiled,

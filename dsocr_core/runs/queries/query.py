@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-_PARAMETER = re.compile(r"\$([a-z_]+)")
-REQUIRED: Any = ...
-"""Default of a parameter that has to be given."""
+PARAMETER = re.compile(r"\$([a-z_]+)")
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,10 @@ class Query:
     """Pages of the runs that are asked at a time, oldest run first, where there are more: groups of few pages
     fit into the processor's cache. The answer's rows have to be in the order of the runs."""
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Every parameter with its default."""
-        return {name: self.optional.get(name, REQUIRED) for name in _PARAMETER.findall(self.sql)}
-
     def shown(self, values: Mapping[str, Any]) -> str:
         """The SQL with its values written in, for people to run."""
         # In one pass: a value may hold a parameter's name.
-        return _PARAMETER.sub(lambda found: literal(values[found[1]]), self.sql.strip())
+        return PARAMETER.sub(lambda found: literal(values[found[1]]), self.sql.strip())
 
 
 def literal(value: Any) -> str:

@@ -63,12 +63,12 @@ QUERIES["coverage"] = Query(
         SELECT page, min(sha256) <> max(sha256) AS other_image,
                bool_or(error IS NOT NULL) FILTER (side = 'a') AS failed_a,
                bool_or(error IS NOT NULL) FILTER (side = 'b') AS failed_b
-        FROM images JOIN sides USING (run_id, backend) GROUP BY page
+        FROM readings JOIN sides USING (run_id, backend) GROUP BY page
     ),
     paired AS (
         SELECT stage, page, median(milliseconds) FILTER (side = 'a') AS a_ms,
                median(milliseconds) FILTER (side = 'b') AS b_ms
-        FROM stage_timings JOIN sides USING (run_id, backend)
+        FROM timings JOIN sides USING (run_id, backend)
         WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY stage, page
     )
     SELECT stage, page, a_ms, b_ms,
@@ -98,7 +98,7 @@ QUERIES["draws"] = Query(
                unnest($backends::VARCHAR[]) AS backend, unnest($chosen) AS chosen
     ),
     image AS (
-        SELECT run_id, page, any_value(sha256) AS sha256 FROM images
+        SELECT run_id, page, any_value(sha256) AS sha256 FROM readings
         WHERE list_contains($run_ids, run_id) GROUP BY run_id, page
     ),
     given AS (
@@ -107,7 +107,7 @@ QUERIES["draws"] = Query(
     ),
     measured AS (
         SELECT pair, side, run_id, page, stage, inside_prefill, median(milliseconds) AS ms
-        FROM stage_timings JOIN sides USING (run_id, backend)
+        FROM timings JOIN sides USING (run_id, backend)
         WHERE aggregate = 'page' AND page IS NOT NULL GROUP BY ALL
     ),
     same AS (

@@ -38,7 +38,7 @@ def draw(comparison: Comparison, key: str) -> None:
         if not found:
             st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
             return
-        record, preset = found[0].record, found[0].row["preset"]
+        record, preset = history.record(found[0]["run_id"]), found[0]["preset"]
         # A page's trace may be of other settings than these readings.
         settings = ", ".join(filter(None, (preset and f"preset {preset}", record.dtype, record.device)))
         show(summary_of(history, found[0]), f"recorded {moment(record.created)} with {settings}", key)

@@ -13,7 +13,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, significant
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
-from dsocr_core.runs.settings_diff import record_facts, side_by_side
+from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs.address import STATE, bound, value
 from pages.widgets.runs.overview import figures, own_pace
@@ -81,12 +81,11 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
     """Settings as used, environment and versions: those that differ, of one run all."""
     run_ids, alone = list(runs["run_id"]), len(runs) == 1
     facts, sql = history.query("facts", run_ids=run_ids)
-    facts = pd.concat([record_facts(runs, run_ids), facts])
+    every = side_by_side(runs, facts, run_ids)
     if not alone:
         st.toggle("Show what is the same, too", **bound("all"))
     whole = alone or value("all")
-    found = side_by_side(facts, run_ids, differing=not whole)
-    every = facts[["section", "name"]].drop_duplicates()
+    found = every[whole | every["differs"].astype(bool)].drop(columns="differs")
     if not len(found):
         st.markdown(f"The {len(run_ids)} runs have the same settings and environment ({len(every)} values).")
         return

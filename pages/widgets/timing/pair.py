@@ -10,7 +10,7 @@ from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting
-from dsocr_core.runs.settings_diff import record_facts, side_by_side
+from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.labels import stage_name
@@ -68,7 +68,7 @@ def draw(chosen: RunSelection) -> None:
 
 def _sides(chosen: RunSelection) -> list[Side]:
     """Timed runs and backends that pass the filters, newest first, and those that a link names."""
-    timed = {*chosen.history.runs_with("stage_timings")} & {*chosen.every["run_id"]}
+    timed = {*chosen.history.runs_with("timings")} & {*chosen.every["run_id"]}
     backends = chosen.every.set_index("run_id")["backends"].to_dict()
     return [
         (run, backend)
@@ -165,7 +165,8 @@ def _pages_words(coverage: pd.DataFrame) -> str:
 def _differences(chosen: RunSelection, a: str, b: str) -> None:
     """Settings as used, environment and versions that differ."""
     facts, _ = chosen.history.query("facts", run_ids=[a, b])
-    rows = side_by_side(pd.concat([record_facts(chosen.every, [a, b]), facts]), [a, b], differing=True)
+    rows = side_by_side(chosen.every, facts, [a, b])
+    rows = rows[rows["differs"].astype(bool)].drop(columns="differs")
     if rows.empty:
         st.caption("A and B have the same recorded settings, environment and versions.")
         return
