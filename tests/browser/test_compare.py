@@ -21,7 +21,7 @@ def run_both(page: Page) -> None:
     page.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
 
 
-def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, open_page, screenshots) -> None:
+def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, open_page) -> None:
     page = open_page(server.url)
     viewer = Viewer(page).show("06-small-ticket")
     run_both(page)
@@ -37,7 +37,6 @@ def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, ope
     run_both(page)  # a rerun of everything, the whole page included
     viewer.wait(selected="1")
     assert float(viewer.state()["scale"]) == scale
-    page.screenshot(path=screenshots / "compare-selected.png")
     again = open_page(f"{server.url}/?page=06-small-ticket&mode=2-up&box=1&tab=Details")
     Viewer(again).wait(mode="2-up", selected="0")
     expect(again.locator(".dsocr-strip")).to_contain_text("recorded")

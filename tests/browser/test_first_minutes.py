@@ -1,4 +1,4 @@
-"""A newcomer's five minutes on the runs that come with the project, with pictures of each step."""
+"""A newcomer's five minutes on the runs that come with the project, with the pictures of README."""
 
 from __future__ import annotations
 
@@ -117,9 +117,6 @@ def side(page: Page, name: str) -> None:
 def test_five_minutes(
     server: Server, open_page, screenshots: Path, width: int, height: int, scheme: str, tmp_path: Path
 ) -> None:
-    def picture(name: str, of: Page | None = None) -> None:
-        (of or page).screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
-
     # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
@@ -136,7 +133,7 @@ def test_five_minutes(
     if width > 768:
         button = run_button(page).bounding_box()
         assert button is not None and button["y"] + button["height"] <= height
-    picture("compare")
+    page.screenshot(path=screenshots / f"first-compare-{width}-{scheme}.png")
 
     # A document of three pages is read, and walked through with its verdicts.
     side(page, "stExpandSidebarButton")
@@ -150,10 +147,8 @@ def test_five_minutes(
         page.locator(f'.viewer[data-image^="paper.pdf#{number}:"]').wait_for()
         if number < 3:
             page.locator("body").press("j")
-    picture("walked")
     page.get_by_role("button", name="Run all 3 pages").click()
     page.get_by_role("button", name="Cancel").wait_for()
-    picture("running")
 
     # Its run opens on Review, and is signed off; the verdict waits for the name.
     page.locator(".dsocr-heading h1", has_text="Review").wait_for(timeout=RUN_MS)
@@ -176,7 +171,6 @@ def test_five_minutes(
         expect(verdict).to_have_count(0)
         page.keyboard.press("s")
         verdict.wait_for()
-    picture("signed-off")
 
     # A report leaves, and a colleague opens the link.
     page.get_by_role("button", name="All pages").click()
@@ -189,4 +183,3 @@ def test_five_minutes(
     colleague = open_page(first, width, height, scheme, alone=True)
     colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
     colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
-    picture("colleague", colleague)

@@ -54,7 +54,7 @@ def opened(page: Page, number: int = 0) -> Viewer:
 
 
 def test_ten_pages_by_keyboard_alone_then_link_and_report(
-    review_server: Server, open_page, tmp_path: Path, screenshots: Path
+    review_server: Server, open_page, tmp_path: Path
 ) -> None:
     page = open_page(review_server.url)
     opened(page)
@@ -93,7 +93,6 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     last = chosen(page)
     page.wait_for_url(lambda url: "mode=2-up" in url and "box=" in url)
     settled(page)
-    page.screenshot(path=screenshots / "review-1280-light-tenth.png")
 
     page.reload()
     settled(page).wait(mode="2-up")

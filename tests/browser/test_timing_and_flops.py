@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -55,7 +54,7 @@ def table_of(page: Page, view: str) -> Locator:
     return table
 
 
-def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page, screenshots: Path) -> None:
+def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page) -> None:
     clicks = 0
 
     def click(place: Locator, row: int | None = None) -> None:
@@ -67,13 +66,11 @@ def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page, s
     click(page.get_by_role("link", name="Timing"))
     said = page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0")
     expect(said).to_be_visible()
-    page.screenshot(path=screenshots / "tuning-regressions.png")
     click(table_of(page, "Changes"), row=1)  # decode, after the page as a whole
     expect(page.get_by_text("of A's time; 3 and 3 runs")).to_be_visible()
     click(page.get_by_role("button", name="Kernels of decode"))
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
     table_of(page, "Kernels")
-    page.screenshot(path=screenshots / "tuning-kernel.png", full_page=True)
     assert clicks <= CLICKS and page.locator(".stException").count() == 0
 
 

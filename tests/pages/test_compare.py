@@ -78,8 +78,7 @@ def test_a_run_that_is_not_recorded_says_so_beside_its_result(stage: Stage, tmp_
 
 def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     test = stage.open(page="slide_wide")
-    test.button_group(key="sides").set_value(["a"])
-    test.run()
+    test.button_group(key="sides").set_value(["a"]).run()
     assert test.button(key="run").label == "Run A"
     stage.settled(test.button(key="run").click().run())
     assert "NOT COMPARED" in strip(test) and "B has not run" in strip(test)
@@ -181,9 +180,8 @@ def test_a_text_to_locate_is_needed_and_brings_no_tokens(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("field", "text", "says"),
-    [("tokens", "0", "infer.max_new_tokens"), ("tokens", "many", "infer.max_new_tokens"),
-     ("checkpoint", "/usr/lib", "outside the folders")],
-)  # fmt: skip
+    [("tokens", "many", "infer.max_new_tokens"), ("checkpoint", "/usr/lib", "outside the folders")],
+)
 def test_a_setting_that_cannot_be_is_said_in_place_of_a_verdict_with_the_way_out(
     stage: Stage, field: str, text: str, says: str
 ) -> None:

@@ -166,7 +166,7 @@ BLOCK = "<|ref|>text<|/ref|><|det|>[[0, 0, 900, 90]]<|/det|>\n"
 class Reader(StandIn):
     """A backend that reads the name of a page; `before` may raise."""
 
-    def __init__(self, backend: str, before: Callable[[str], object] = lambda name: None) -> None:
+    def __init__(self, backend: str, before: Callable[[str], object] = len) -> None:
         super().__init__(backend)
         self.before = before
 
@@ -176,24 +176,6 @@ class Reader(StandIn):
         return replace(make_result(f"{BLOCK}{words}", self.backend), request=request)
 
 
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DocumentJob]:
-    for name in ("a", "b", "c"):
-        Image.new("RGB", (80, 60), "white").save(tmp_path / f"{name}.png")
-    monkeypatch.setattr(document, "new_run_directory", lambda command: tmp_path / "runs" / command)
-    monkeypatch.setattr(result_cache, "SHIPPED_RESULTS", tmp_path / "shipped")
-    settings = Settings(device="cpu", history=str(tmp_path / "history"))
-
-    def make(before: Callable[[str], object] = lambda name: None) -> DocumentJob:
-        session = session_of(settings, tmp_path / "results", Reader("eager"), Reader("vendor", before))
-        job = DocumentJob(session, "about", expand([tmp_path]), ("a", "b"), False)
-        job.start()
-        job.join(LONG_S)
-        return job
-
-    return make
-
-
 def stop(name: str) -> None:
     if name == "c.png":
         raise Cancelled
@@ -201,9 +183,17 @@ def stop(name: str) -> None:
 
 @pytest.mark.parametrize(("before", "state"), [(len, "done"), (stop, "cancelled")])
 def test_all_pages_are_one_run_and_a_cancel_keeps_what_was_read(
-    start: Callable[..., DocumentJob], tmp_path: Path, before: Callable[[str], object], state: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Callable[[str], object], state: str
 ) -> None:
-    job = start(before)
+    for name in ("a", "b", "c"):
+        Image.new("RGB", (80, 60), "white").save(tmp_path / f"{name}.png")
+    monkeypatch.setattr(document, "new_run_directory", lambda command: tmp_path / "runs" / command)
+    monkeypatch.setattr(result_cache, "SHIPPED_RESULTS", tmp_path / "shipped")
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    session = session_of(settings, tmp_path / "results", Reader("eager"), Reader("vendor", before))
+    job = DocumentJob(session, "about", expand([tmp_path]), ("a", "b"), False)
+    job.start()
+    job.join(LONG_S)
     assert (job.state, job.error) == (state, "")
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")

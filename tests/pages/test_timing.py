@@ -57,8 +57,7 @@ def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(seeds: Hi
 
 def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: History) -> None:
     test = open_page(gpu="no such card")
-    assert "No workload was timed at two commits" in words(test) and not test.get("plotly_chart")
-    assert len(open_page(view="Kernels", gpu="no such card").info) == 1
+    assert "No workload was timed at two commits" in words(test)
     sides = [
         open_page(a="run-01", b="run-02", **more).selectbox(key="timing side a").options
         for more in ({}, {"profiled": "on"})
