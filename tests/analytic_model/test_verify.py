@@ -118,12 +118,3 @@ def test_the_worst_rows_with_a_gap_are_printed(
 @pytest.mark.timeout(1800)
 def test_no_gap_on_the_full_table() -> None:
     assert verified([]) == OK
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_no_gap_on_a_gpu() -> None:
-    work = Verification(["tiny"], quick=True, device=torch.device("cuda"))
-    work.core("embedded", EMBEDDED)
-    assert over(work.rows) == []
-    assert {"sdpa, cuda, plain", "sdpa, cuda, fused"} <= {row.run for row in work.rows}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-import dsocr_core.engine.fast.step as step_module
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -31,14 +30,12 @@ from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
-from tests.engine.decoders import DEVICE, FEW
+from tests.engine.decoders import DEVICE
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import (
     tiny_config,
     tiny_ocr2_config,
     tiny_unlimited_config,
-    with_changes,
-    write_seeded_checkpoint,
     written,
 )
 
@@ -164,16 +161,6 @@ def test_a_page_reads_the_same(
     settings = Settings(checkpoint=source, preset=preset, infer=infer)
     request = settings.request(pages[0], more=tuple(pages[1:count]) or None)
     check_page(load_checkpoint(source, CPU, torch.float32), request, different=12)
-
-
-def test_the_whole_fast_engine_reads_the_same(
-    pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_module, "launches_for", lambda _: FEW)
-    config = with_changes(tiny_config(), num_hidden_layers=2)
-    directory = write_seeded_checkpoint(config, tmp_path / "tiny_fast", torch.float32)
-    request = OcrRequest(pages[0], "tiny", max_new_tokens=6)
-    check_page(load_checkpoint(str(directory), DEVICE, torch.float32), request, FastEngine, 2)
 
 
 PAGES = [("01-letter.png", "small", 24)] + [
