@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -170,7 +171,8 @@ def _classes(rows: pd.DataFrame) -> np.ndarray:
     busiest = rows[["memory", "dram"]].max(axis=1)
     unknown = rows[["sm", "dram"]].isna().any(axis=1)
     is_memory = (busiest >= _BUSY) & (busiest >= rows["sm"])
-    return np.select([unknown, is_memory, rows["sm"] >= _BUSY], [None, "memory", "compute"], "latency")
+    words: list[Any] = [None, "memory", "compute"]
+    return np.select([unknown, is_memory, rows["sm"] >= _BUSY], words, "latency")
 
 
 # --- launches and kernels of a run ----------------------------------------------------------------

@@ -113,8 +113,8 @@ def _pairs(works: pd.DataFrame) -> dict[Any, tuple[Pair, str]]:
         *earlier, (commit_b, runs_b) = zip(of["commit"], of["run_id"], strict=True)
         enough = [each for each in earlier if min(len(each[1]), len(runs_b)) >= FEWEST_RUNS]
         for commit_a, runs_a in (enough or earlier)[-1:]:
-            sides = [(runs[0], of["backend"].iloc[0]) for runs in (runs_a, runs_b)]
-            pair = Pair(*sides, runs_a[:MOST_RUNS], runs_b[:MOST_RUNS])
+            a, b = ((runs[0], of["backend"].iloc[0]) for runs in (runs_a, runs_b))
+            pair = Pair(a, b, runs_a[:MOST_RUNS], runs_b[:MOST_RUNS])
             pairs[work] = pair, f"{commit_a} → {commit_b}"
     return pairs
 

@@ -65,8 +65,8 @@ def ratio_of_runs(
     `error`. `paired`: row for row both sides are of one run, or of two that followed each other.
     """
     pages, runs = a.shape[1], (len(a), len(b))
-    medians = [float(np.median(np.median(side, axis=1))) for side in (a, b)]
-    nothing = Ratio(min(runs), *runs, pages, *medians, math.nan, math.nan, math.nan, "inconclusive")
+    median_a, median_b = (float(np.median(np.median(side, axis=1))) for side in (a, b))
+    nothing = Ratio(min(runs), *runs, pages, median_a, median_b, math.nan, math.nan, math.nan, "inconclusive")
     if pages < FEWEST_PAGES:
         return replace(nothing, why=f"{plural(pages, 'page')}: too few")
     if min(runs) < FEWEST_RUNS:

@@ -76,9 +76,8 @@ def test_one_code_is_not_called_different_and_five_percent_are_found() -> None:
 
 def test_the_whole_interval_has_to_leave_the_band() -> None:
     for low, high, expected in (
-        (0.5, 0.97, "faster"), (0.5, 0.985, "inconclusive"), (0.9, 1.1, "inconclusive"),
-        (1.01, 1.2, "inconclusive"), (1.03, 1.2, "slower"), (1.001, 1.019, "within"),
-        (0.99, 1.021, "inconclusive"), (math.nan, math.nan, "inconclusive"),
+        (0.5, 0.97, "faster"), (0.5, 0.985, "inconclusive"), (1.01, 1.2, "inconclusive"),
+        (1.03, 1.2, "slower"), (1.001, 1.019, "within"), (0.99, 1.021, "inconclusive"),
     ):  # fmt: skip
         assert verdict(low, high) == expected
 
@@ -97,8 +96,7 @@ def draws(stage: str, a: np.ndarray, b: np.ndarray, copies: str = "") -> pd.Data
     rows = [
         (side, f"{side}{run}", stage, f"p{page}{copies}", ms)
         for side, times in (("a", a), ("b", b))
-        for run, of in enumerate(times)
-        for page, ms in enumerate(of)
+        for (run, page), ms in np.ndenumerate(times)
     ]
     return pd.DataFrame(rows, columns=["side", "run_id", "stage", "page", "ms"])
 
@@ -106,18 +104,17 @@ def draws(stage: str, a: np.ndarray, b: np.ndarray, copies: str = "") -> pd.Data
 def test_every_stage_of_some_runs() -> None:
     a, b = runs(1, 3, between=0.001, within=0.001), runs(2, 3, 0.7, between=0.001, within=0.001)
     parts = [draws(TOTAL, a, b), draws("decode", a, b), draws("sam", a, a), draws("clip", a[:1], b[:0])]
+    # A page that is read again is one page.
+    parts += [draws("copies", np.ones((3, 1)), np.ones((3, 1)), f" #{n}") for n in range(9)]
     frame = pd.concat(parts, ignore_index=True)
     found = compare_runs(frame, ("a0", "b1")).set_index("stage")
-    assert found["verdict"].to_dict() == {"decode": "faster", "sam": "within", TOTAL: "faster"}
-    assert found.index[-1] == TOTAL
+    assert found["verdict"].to_dict() == {
+        "copies": "inconclusive", "decode": "faster", "sam": "within", TOTAL: "faster",
+    }  # fmt: skip
+    assert found.index[-1] == TOTAL and found.loc["copies", ["pages", "why"]].tolist() == [
+        1,
+        "1 page: too few",
+    ]
     short = frame[(frame["run_id"] != "b2") | (frame["page"] != "p3")]  # another run that lacks a page
     decode = compare_runs(short, ("a0", "b1")).set_index("stage").loc["decode"]
     assert decode[["runs_b", "pages"]].tolist() == [2, 14]
-    assert compare_runs(frame.iloc[:0], ("a0", "b1")).columns.tolist()[:2] == ["stage", "n"]
-
-
-def test_a_page_that_is_read_again_is_one_page() -> None:
-    ones = np.ones((3, 1))
-    frame = pd.concat([draws("decode", ones, ones, f" #{n}") for n in range(9)])
-    found = compare_runs(frame, ("a0", "b0")).iloc[0]
-    assert (found["pages"], found["why"]) == (1, "1 page: too few")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,12 +28,11 @@ def _read_tables(files: RunFiles) -> list[ImportedRun]:
     of_ncu = [table for name, table in tables.items() if name in NCU]
     of_nsys = {name: table for name, table in tables.items() if name not in NCU}
     runs = ncu.read_tables(files, of_ncu, text) if of_ncu else []
-    return runs + (nsys.read_tables(replace(files, digests={}), of_nsys, unread) if of_nsys else [])
+    return runs + (nsys.read_tables(RunFiles(files.place), of_nsys, unread) if of_nsys else [])
 
 
 KINDS: tuple[tuple[str, Callable[[Path, str], object], Callable[[RunFiles], list[ImportedRun]]], ...] = (
-    ("outputs of a cluster", lambda place, _: own_run.is_sharded_run(place), own_run.read_output),
-    ("runs of this project", lambda place, _: own_run.is_own_run(place), own_run.read_own_run),
+    ("runs and outputs of dsocr", lambda place, _: own_run.is_own_run(place), own_run.read_own_run),
     ("runs of llm-perf-opt", lambda place, _: llm_perf_opt.is_run(place), llm_perf_opt.read_run),
     ("its sweeps", lambda place, _: sweeps.files_of(place), sweeps.read_sweep),
     ("folders of ncu", lambda place, _: ncu.is_profile(place), ncu.read_profile),
@@ -51,7 +49,6 @@ _LOOKS = (
      "what is read"),
     (r"\A[^\n]*(\.ncu-rep\n|\nNVR\x00)|^==(PROF|ERROR|WARNING)== ",
      "a report of Nsight Compute; ncu --import FILE --csv --page details prints what is read"),
-    (r"\A[^\n]*\n(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))", "a page; dsocr run FILE reads it"),
     ("", "nothing that the history knows"),
 )  # fmt: skip
 """Patterns in name or content of files that are not taken, and the way out."""
@@ -87,10 +84,11 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     report = ImportReport()
     for path in map(Path, paths):
         is_archive = path.suffix.lower() == ".zip" and not path.is_dir()
-        opened = own_run.unpacked_archive(path) if is_archive else nullcontext((path.resolve(), []))
+        opened: AbstractContextManager[Path] = nullcontext(path.resolve())
+        if is_archive:
+            opened = own_run.unpacked_archive(path, report.skipped)
         try:
-            with opened as (root, left_out):
-                report.skipped += left_out
+            with opened as root:
                 for found in _tree(root) if root.is_dir() else _taken(RunFiles(root)):
                     place = path / found.path.relative_to(root)  # of an archive: its place in it
                     if isinstance(found, Skipped):

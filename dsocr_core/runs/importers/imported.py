@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -37,7 +38,6 @@ FAULTS = (DsocrError, ArithmeticError, AttributeError, LookupError, TypeError, V
 """Errors that values of a wrong form bring about."""
 _HEAD_BYTES = 64 * 1024
 """Bytes of a file that show its form: what a profiled program printed comes before a table."""
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 # --- contents ---------------------------------------------------------------------------------------
@@ -60,20 +60,23 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
 def head_of(file: Path) -> str:
     """Begin of a file as text. Raises InvalidFile."""
     with opened(file) as handle:
-        start = handle.read(_HEAD_BYTES)
-    return start.decode("utf-16" if start[:2] in _UTF16 else "utf-8-sig", errors="replace")
+        return _decoded(handle.read(_HEAD_BYTES), "replace")
 
 
 def as_text(content: bytes) -> str:
     """UTF-8, or UTF-16 with its mark, as text. Raises InvalidFile."""
     try:
-        utf16 = content[:2] in _UTF16
-        text = content.decode("utf-16" if utf16 else "utf-8-sig").replace("\r\n", "\n")
+        text = _decoded(content, "strict")
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:
         raise InvalidFile("not text: it holds zero bytes")
     return text
+
+
+def _decoded(content: bytes, errors: str) -> str:
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return content.decode(encoding, errors).replace("\r\n", "\n")
 
 
 def as_json(text: str) -> dict[str, Any]:
@@ -96,9 +99,7 @@ def as_yaml(text: str) -> dict[str, Any]:
 
 def digest(content: bytes | Path) -> str:
     """SHA-256 of a content, or of a file that is too large for memory."""
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    with content.open("rb") as handle:
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

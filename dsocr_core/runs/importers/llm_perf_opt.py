@@ -14,7 +14,6 @@ Traps of the format, and what is made of them:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from dsocr_core.runs.importers import imported
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_json, as_yaml
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.profiles import kernel_rows, stage_of_range, timing_rows
+from dsocr_core.runs.labels import distinct
 
 _FOLDERS = (
     "", "torch_profiler", "torch_profiler/pred", "nsys", "static_analysis", "tmp/workload/torch_profiler",
@@ -67,7 +67,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     forms: dict[str, tuple[Callable[[str], Any], str]] = {
         "env.json": (as_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (as_yaml, ""),
         "stakeholder_summary.md": (read_summary, ""), "static_compute.json": (_flops, "stage_flops"),
-        "cmd.txt": (_nsight_command, ""), KERNEL_SUMMARY: (kernels_of, ""),
+        "cmd.txt": (lambda text: " ".join(text.split()), ""), KERNEL_SUMMARY: (kernels_of, ""),
         "predictions.jsonl": (partial(read_predictions, left_out=left_out), "readings"),
     }  # fmt: skip
     found: dict[str, Any] = {}
@@ -142,14 +142,6 @@ def _flops(text: str) -> list[Row]:
         found = {kind: of[name] for name, kind in kinds.items() if of.get(name)}
         rows += [{"backend": VENDOR, "stage": stage, "flops": n, "kind": kind} for kind, n in found.items()]
     return rows
-
-
-def _nsight_command(text: str) -> str:
-    """The command line in a `cmd.txt`. Raises InvalidFile for a text that is none of Nsight's."""
-    command = " ".join(text.split())
-    if not command.startswith(("nsys ", "ncu ")):
-        raise InvalidFile("not a command line of nsys or ncu")
-    return command
 
 
 def _captured(command: str) -> str | None:
@@ -300,12 +292,7 @@ def page_names(images: Sequence[str]) -> list[str]:
     """
     parts = [_parts(image) for image in images]
     shared = imported.shared_folders(each[:-1] for each in parts)
-    readings: Counter[str] = Counter()
-    names: list[str] = []
-    for name in ("/".join(each[shared:]) for each in parts):
-        readings[name] += 1
-        names.append(name if readings[name] == 1 else f"{name} ({readings[name]})")
-    return names
+    return [*distinct({place: "/".join(each[shared:]) for place, each in enumerate(parts)}).values()]
 
 
 def _parts(image: str) -> tuple[str, ...]:

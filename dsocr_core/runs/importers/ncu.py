@@ -32,7 +32,6 @@ _RULE = ["section", "rule", "type", "said", "speedup_type", "speedup"]
 _NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", *_LAUNCH, *_METRIC, *_RULE}
 _RANGES = re.compile(r"push/pop_range|start/stop_range")
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
-_LISTS = ("launch_command", "sections")
 _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
 
 
@@ -157,9 +156,9 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     folders = _kernel_folders(files.place) or [files.place]
     for folder in folders:
         files.digests = {}
-        taken = [files.take(file.name, file, _tables_in) for file in _tables_of(folder)]
+        taken = [files.take(file.name, file, find_tables) for file in _tables_of(folder)]
         try:
-            if tables := [table for each in taken for table in each or ()]:
+            if tables := [table for found_in in filter(None, taken) for table in found_in[0].values()]:
                 found.append(_launches(tables))
                 # Under the place that the kernel has in the profile.
                 digests |= {f"{len(found)}/{name}": value for name, value in files.digests.items()}
@@ -173,7 +172,8 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     }
     command = files.place / "command.yaml"
     data = (files.take("command", command, as_yaml) if command.exists() else None) or {}
-    words, sections = (data[name] if isinstance(data.get(name), list) else [] for name in _LISTS)
+    lists = (data.get(name) for name in ("launch_command", "sections"))
+    words, sections = (each if isinstance(each, list) else [] for each in lists)
     named = ", ".join(str(name)[:80] for name in sections[:40])
     notes = f"Nsight Compute, {count(launches)}." + f" Sections: {named}." * bool(sections)
     files.digests = digests
@@ -181,10 +181,6 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     with suppress(ValueError, OverflowError):
         more["created"] = moment_of(str(data.get("timestamp")))
     return [files.run("ncu", numbered(launches), notes, _tables_of(folders[0])[0], **more)]
-
-
-def _tables_in(text: str) -> list[Table]:
-    return [*find_tables(text)[0].values()]
 
 
 def _kernel_folders(directory: Path) -> list[Path]:

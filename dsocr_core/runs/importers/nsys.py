@@ -14,7 +14,6 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from urllib.parse import quote
 
 import numpy as np
@@ -80,13 +79,11 @@ def read_tables(files: RunFiles, tables: Mapping[str, Table], unread: Iterable[s
     taken = [table.attrs["report"] for table in (kernels, ranges) if table is not None]
     left_out = ", ".join(report for report in (*unread, *tables) if report not in taken)
     if not len(found) and not stages:
-        none = f"no report of it is read ({left_out}): give cuda_gpu_kern_sum or nvtx_sum"
-        raise InvalidFile(other_ranges or none)
+        raise InvalidFile(other_ranges or f"only {left_out} in it: give cuda_gpu_kern_sum or nvtx_sum")
     files.digests[KERNEL_SUMMARY] = digest(files.place)
     notes = (other_ranges, shares_note(found), f"Not taken of it: {left_out[:300]}." if left_out else "")
     rows = {"kernels": profiles.kernel_rows(found), "timings": stages}
-    (run,) = profiles.profile_run(files, "nsys", f"Nsight Systems ({', '.join(taken)}) in", rows, *notes)
-    return [replace(run, files={f"imported/{KERNEL_SUMMARY}": files.place})]
+    return profiles.profile_run(files, "nsys", f"Nsight Systems ({', '.join(taken)}) in", rows, *notes)
 
 
 def kernels_of(text: str) -> pd.DataFrame:

@@ -46,9 +46,12 @@ def is_own_run(directory: Path) -> bool:
 def read_own_run(run: RunFiles) -> list[ImportedRun]:
     """The run in a directory with a `run.json`, whole or not at all. Raises InvalidFile.
 
-    What `SHA256SUMS` lists is held against it, and nothing else is part of the run.
+    What `SHA256SUMS` lists is held against it, and nothing else is part of the run. An output of a cluster
+    has checksums of its own.
     """
     directory, run.whole = run.place, True
+    if (directory / RUN).is_file() and (directory / "done").is_dir():
+        return [read_sharded_run(str(directory))]
     if is_begun(directory):
         raise InvalidFile("not finished: dsocr run --resume goes on with it")
     try:
@@ -99,16 +102,6 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
 # --- outputs of a cluster ---------------------------------------------------------------------------
 
 
-def is_sharded_run(directory: Path) -> bool:
-    return (directory / RUN).is_file() and (directory / "done").is_dir()
-
-
-def read_output(run: RunFiles) -> list[ImportedRun]:
-    """The run of a cluster's output in a folder. Raises InvalidFile."""
-    run.whole = True
-    return [read_sharded_run(str(run.place))]
-
-
 def take_run(location: str, root: Path, sharded: bool) -> str:
     """Write the run of an output or a directory into a history. Returns its id. Raises DsocrError."""
     [found] = [read_sharded_run(location)] if sharded else read_own_run(RunFiles(Path(location)))
@@ -150,12 +143,11 @@ def read_sharded_run(location: str) -> ImportedRun:
 
 
 @contextmanager
-def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
-    """Unpack a zip into a temporary directory; name files left out. Raises InvalidFile."""
+def unpacked_archive(file: Path, left_out: list[Skipped]) -> Iterator[Path]:
+    """Unpack a zip into a temporary directory; files left out go to the list. Raises InvalidFile."""
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
     with Temporary("import") as target:
-        left_out: list[Skipped] = []
         try:
             with zipfile.ZipFile(file) as archive:
                 entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
@@ -170,7 +162,7 @@ def unpacked_archive(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
                         left -= entry.file_size
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise InvalidFile(f"not a zip archive that can be unpacked ({one_line(error, 120)})") from error
-        yield Path(target), left_out
+        yield Path(target)
 
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, most: int) -> str:
