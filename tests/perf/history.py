@@ -49,15 +49,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Build a large history and time every query.")
     parser.add_argument("--runs", type=int, default=1000, help="number of runs")
     parser.add_argument("--rows", type=int, default=10_000_000, help="stage rows in all")
-    where = "where the history is built and deleted again (default: the system's temporary directory)"
-    parser.add_argument("--directory", type=Path, default=None, metavar="DIR", help=where)
     return parser
 
 
 def main() -> int:
     options = build_parser().parse_args()
     pages, seconds = max(1, options.rows // options.runs // len(_STAGES)), list[float]()
-    with tempfile.TemporaryDirectory(prefix="dsocr-bench-", dir=options.directory) as folder:
+    with tempfile.TemporaryDirectory(prefix="dsocr-bench-") as folder:
         for number in range(options.runs):
             start = time.perf_counter()
             write_made_up_run(Path(folder), number, pages)

@@ -64,11 +64,9 @@ class Watch(Progress):
 
 def is_flat(samples: Sequence[tuple[int, int, int]], pages: int) -> bool:
     """Tell whether neither memory grew after all sizes had come up."""
-    settled = [sample for sample in samples if sample[0] >= SETTLED * pages]
-    if len(settled) < 2:
-        return True
-    (_, host, device), (_, last_host, last_device) = settled[0], settled[-1]
-    return last_host - host <= HOST_GROWTH and last_device - device <= DEVICE_GROWTH
+    settled = [sample for sample in samples if sample[0] >= SETTLED * pages] or samples[-1:]
+    grown = [last - first for first, last in zip(settled[0][1:], settled[-1][1:], strict=True)]
+    return grown[0] <= HOST_GROWTH and grown[1] <= DEVICE_GROWTH
 
 
 def linked_pages(folder: Path, count: int) -> list[Path]:
@@ -85,7 +83,6 @@ def build_parser() -> ArgumentParser:
     """The parser of the command."""
     parser = ArgumentParser(description="Read many pages and watch whether memory stays flat.")
     parser.add_argument("--pages", type=int, default=2000, help="how many pages to read")
-    parser.add_argument("--batch", type=int, help="pages that the fast engine reads together")
     add_settings(parser)
     return parser
 
@@ -101,7 +98,7 @@ def main() -> int:
         with closing(Session(settings_of(chosen), Opening(folder / "results"))) as session:
             session.load(("a",))
             began = time.perf_counter()
-            report = read_run([session], RunPlan(tuple(images), folder / "run", batch=chosen.batch), watch)
+            report = read_run([session], RunPlan(tuple(images), folder / "run"), watch)
             seconds = time.perf_counter() - began
     flat = is_flat(watch.samples, chosen.pages)
     print(json.dumps({

@@ -90,7 +90,7 @@ class OneStep:
         return weights + position * KvCache.positions(self.config, self.context, self.tokens // 2)
 
 
-def whole_token(rows: Rows, one: OneStep, launches: StepLaunches, repeat: int) -> None:
+def whole_token(rows: Rows, one: OneStep, launches: StepLaunches) -> None:
     """Time a token at all its tokens: launched, recorded, recorded several to a graph."""
     size = one.bytes_a_token()
     rows.table(f"a token: {size / 1e9:.3f} GB, {size / rows.copy_bytes_per_s * 1e3:.3f} ms at measured copy")
@@ -108,7 +108,7 @@ def whole_token(rows: Rows, one: OneStep, launches: StepLaunches, repeat: int) -
             written = step.tokens[one.context + 1 :][:compared]
             rows.row(
                 name, partial(repeated, count, run), before=partial(one.begin, step), per=count * many,
-                repeat=repeat, bytes=size, note=partial(_tokens, written),
+                repeat=3, bytes=size, note=partial(_tokens, written),
             )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def _tokens(written: Tensor, ms: float) -> str:
     return f"{1e3 / ms:.0f} tokens/s, sum {int(written.sum())}"
 
 
-def tokens_at(rows: Rows, one: OneStep, launches: StepLaunches, at: list[int], repeat: int) -> None:
+def tokens_at(rows: Rows, one: OneStep, launches: StepLaunches, at: list[int]) -> None:
     """Time tokens from each of these steps on, in turns, so that a falling clock hits all of them."""
     step = one.step(launches)
     one.begin(step)
@@ -131,7 +131,7 @@ def tokens_at(rows: Rows, one: OneStep, launches: StepLaunches, at: list[int], r
         for number in at:
             rows.row(
                 f"from step {number} on", partial(graph.replay, TIMED), before=partial(begin, number),
-                per=TIMED, repeat=repeat, note=lambda ms: f"{1e3 / ms:.0f} tokens/s",
+                per=TIMED, repeat=3, note=lambda ms: f"{1e3 / ms:.0f} tokens/s",
             )  # fmt: skip
 
 
@@ -232,7 +232,6 @@ def build_parser() -> argparse.ArgumentParser:
         each_parser.add_argument("--config", type=Path, required=True, help="config.json of the sizes to run")
         each_parser.add_argument("--tokens", type=int, default=1000, help="steps, or spread of the contexts")
     one.add_argument("--context", type=int, default=741, help="prompt tokens before the first step")
-    one.add_argument("--repeat", type=int, default=3, help="measured passes")
     one.add_argument("--at", type=int, nargs="*", help="time tokens from these steps on, and nothing else")
     batch.add_argument("--context", type=int, default=900, help="the shortest context")
     batch.add_argument("--streams", type=int, default=256, help="pages decoded together")
@@ -249,9 +248,9 @@ def main() -> None:
         most = max(chosen.tokens, *(step + TIMED for step in chosen.at or ()), 0)
         one, launches = OneStep(config, chosen.context, most, rows.device), launches_for(rows.device)
         if chosen.at:
-            tokens_at(rows, one, launches, chosen.at, chosen.repeat)
+            tokens_at(rows, one, launches, chosen.at)
         else:
-            whole_token(rows, one, launches, chosen.repeat)
+            whole_token(rows, one, launches)
             by_kernel(rows, one, launches)
     else:
         steps = BatchSteps(config, chosen.context, chosen.tokens, chosen.cache, rows.device)
