@@ -182,6 +182,7 @@ def test_a_page_says_where_the_server_is_and_the_first_one_is_found_by_its_name(
     # Before the client's own scripts, which read it when they are loaded; after the client's own styles.
     assert html.index("window.__streamlit = {BACKEND_BASE_URL") < html.index('<script type="module"')
     assert html.index("</head>") < html.index(STYLE.read_text("utf-8")) < html.index('id="root"')
+    assert "import('./static/js/DataFrame." in client.get("/timing").text  # ahead of the script
     for query in ("", "?page=01-letter&text=caf%C3%A9"):
         answer = client.get(f"/compare{query}", follow_redirects=False)
         assert (answer.status_code, answer.headers["location"]) == (307, f"./{query}")
