@@ -15,7 +15,8 @@ import pytest
 
 from dsocr_core.base import errors
 from dsocr_core.engine.threads import wait_politely
-from tests.support import bf16_kernels, warm_interpreter
+from tests.kernels import bf16_kernels
+from tests.support import warm_interpreter
 
 # Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
 gc.disable()

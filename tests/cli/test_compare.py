@@ -22,8 +22,8 @@ from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import Readings, readings
 from tests.cli.conftest import draw
-from tests.support.planted_causes import page_of_lines
 from tests.support.results import make_result
+from tests.trace.why.planted_causes import page_of_lines
 
 TOKENS = 12
 Again = Callable[..., Any]

@@ -27,8 +27,8 @@ from dsocr_core.page.preprocess import normalised, prepare
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.reading.records import GROUNDING_PROMPT
+from tests.published.remote_code import published_page
 from tests.support.paths import PUBLISHED
-from tests.support.remote_code import published_page
 from tests.support.seeded_weights import seeded_weight, tiny_ocr2_config, with_changes
 
 IMAGE_ID = 128815

@@ -4,7 +4,7 @@ import torch
 
 from dsocr_core.kernels.prefill.activations import quick_gelu_reference
 from dsocr_core.models.blocks.clip import quick_gelu
-from tests.support.remote_code import remote_module
+from tests.published.remote_code import remote_module
 
 
 def test_it_is_rounded_once_as_in_the_reference_and_in_the_fast_engine() -> None:

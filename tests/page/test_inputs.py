@@ -19,7 +19,7 @@ from dsocr_core.models.family import MODELS
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.preprocess import prepare, stacked, tensor_sha256
 from dsocr_core.page.tiling import image_token_count, page_grid
-from tests.support.remote_code import published_page
+from tests.published.remote_code import published_page
 
 PUBLISHED = json.loads((Path(__file__).parent / "published_inputs.json").read_text(encoding="utf-8"))
 PAGES = [(name, page) for name, facts in PUBLISHED.items() for page in facts["pages"]]

@@ -11,8 +11,8 @@ import torch
 pytest.importorskip("triton")
 
 import tests.perf.parity as parity
-from tests.support.both_backends import noise_page
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.vendor.both_backends import noise_page
 
 
 def test_equal_in_float32_and_a_wrong_way_fails(

@@ -1,1 +1,1 @@
-"""Helpers shared by the tests; nothing here is collected."""
+"""Helpers of several rooms of the tests; nothing here is collected."""

@@ -9,21 +9,12 @@ from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 
 HOSTILE = (
-    "it's",
-    'say "hi"',
-    "'; DROP TABLE runs; --",
-    "<script>alert(1)</script>",
-    "../../etc/passwd",
-    "$stage $run_ids ${x}",
-    "x" * 4000,
-    "\N{GRINNING FACE} \N{HEBREW LETTER ALEF}\N{COMBINING ACUTE ACCENT}",
-    "line\nbreak\ttab",
-    "%s %d {name}",
-    "=HYPERLINK(1) :red[x] $x^2$ `c` ![p](http://example.com/x.png) [l](javascript:alert(1))",
-    "",
-    " ",
+    "it's", 'say "hi"', "'; DROP TABLE runs; --", "<script>alert(1)</script>", "../../etc/passwd",
+    "$stage $run_ids ${x}", "x" * 4000,
+    "\N{GRINNING FACE} \N{HEBREW LETTER ALEF}\N{COMBINING ACUTE ACCENT}", "line\nbreak\ttab", "%s %d {name}",
+    "=HYPERLINK(1) :red[x] $x^2$ `c` ![p](http://example.com/x.png) [l](javascript:alert(1))", "", " ",
     "NULL",
-)
+)  # fmt: skip
 
 
 def record(run_id: str = "run-1", **values: Any) -> RunRecord:

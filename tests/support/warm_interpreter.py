@@ -25,7 +25,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from tests.support import bf16_kernels
+from tests.kernels import bf16_kernels
 from tests.support.paths import ROOT
 
 CHILDREN = "DSOCR_TESTS_PYTHON"
@@ -60,10 +60,7 @@ os._exit(code)
 
 
 def interpreter(directory: Path) -> Path:
-    """Start the server and write the launcher to `directory`.
-
-    The launcher takes `-m MODULE ARGUMENT...` and `-c CODE ARGUMENT...`.
-    """
+    """Write the launcher, which takes `-m MODULE ARGUMENT...` and `-c CODE ARGUMENT...`; start its server."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(directory / "socket"))
     listener.listen()
@@ -75,10 +72,8 @@ def interpreter(directory: Path) -> Path:
         env=os.environ | own, pass_fds=[listener.fileno()], start_new_session=True,
     ))  # fmt: skip
     listener.close()
-    launcher, command = (
-        directory / "python",
-        [sys.executable, "-I", "-S", "-c", LAUNCHER, directory / "socket"],
-    )
+    launcher = directory / "python"
+    command = [sys.executable, "-I", "-S", "-c", LAUNCHER, directory / "socket"]
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n')
     launcher.chmod(0o755)
     return launcher

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.vendor.backend import VendorBackend
-from tests.support.remote_code import published_page
+from tests.published.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 MISCHIEF = """

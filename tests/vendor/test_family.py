@@ -19,8 +19,8 @@ from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine, trace_vendor
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorError
-from tests.support.both_backends import noise_page, open_backends
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
+from tests.vendor.both_backends import noise_page, open_backends
 
 Both = tuple[EagerEngine, VendorBackend]
 

@@ -18,7 +18,7 @@ from dsocr_core.reading.postprocess import crops, result_mmd
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorFailed
-from tests.support.remote_code import remote_module
+from tests.published.remote_code import remote_module
 from tests.support.seeded_weights import byte_tokenizer, tiny_config, write_seeded_checkpoint
 
 CPU = torch.device("cpu")

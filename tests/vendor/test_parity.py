@@ -15,8 +15,8 @@ import torch
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
-from tests.support.both_backends import QUICK, check, noise_page, open_backends
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+from tests.vendor.both_backends import QUICK, check, noise_page, open_backends
 
 SIZES = (
     (1, 1), (17, 900), (64, 64), (100, 900), (320, 200), (333, 777), (639, 640), (640, 640), (640, 641),

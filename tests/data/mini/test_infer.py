@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from transformers import AutoModel, AutoTokenizer
 
-from tests.support.remote_code import published_page
+from tests.published.remote_code import published_page
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 PROMPT = "<image>\n<|grounding|>Convert the document to markdown."

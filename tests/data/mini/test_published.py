@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.published.remote_code import published_page, remote_module
 from tests.support.paths import PUBLISHED
-from tests.support.remote_code import published_page, remote_module
 from tests.support.seeded_weights import EOS, byte_tokenizer
 
 PRESETS = {

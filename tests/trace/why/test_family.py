@@ -18,9 +18,9 @@ from dsocr_core.trace.why.exclude import page_of
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.run import why
 from dsocr_core.trace.why.search import Budget
-from tests.support.both_backends import noise_page
-from tests.support.planted_causes import MemoReader
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
+from tests.trace.why.planted_causes import MemoReader
+from tests.vendor.both_backends import noise_page
 
 CONFIGS = {"deepseek_ocr2": tiny_ocr2_config, "unlimited_ocr": tiny_unlimited_config}
 Reads = Callable[[str, str], tuple[MemoReader, Page]]

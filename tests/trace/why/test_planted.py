@@ -18,7 +18,7 @@ from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reader
 from dsocr_core.trace.why.run import why
-from tests.support.planted_causes import page_of_lines
+from tests.trace.why.planted_causes import page_of_lines
 
 TOKENS = 64
 SETTINGS = Settings(
