@@ -167,6 +167,15 @@ def test_an_answer_that_makes_no_sense_costs_its_page(
         decode_pool.count_pages(page)
 
 
+def test_memory_that_the_process_shrank_costs_its_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_image(page)
+    (one,) = decode_pool._workers.idle
+    os.ftruncate(one.memory.descriptor, 3)
+    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: page_line())
+    with pytest.raises(Unreadable, match="made no sense"):
+        decode_pool.open_image(page, 100)
+
+
 def test_a_png_with_much_text_opens(tmp_path: Path) -> None:
     for packed in (False, True):
         info = PngImagePlugin.PngInfo()

@@ -21,6 +21,7 @@ from PIL import Image
 
 import dsocr_core.read.loop as loop
 import dsocr_core.runs.result_cache as results
+from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.base import errors
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
@@ -31,7 +32,7 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
 from dsocr_core.reading.artifacts import page_key
-from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
@@ -194,6 +195,19 @@ def test_a_page_that_fails_costs_itself_and_is_tried_again(
     assert engine.read == ["page000.png", "page002.png", "page004.png"]
     assert sorted(str(line["source"]) for line in lines(out)) == [page.name for page in pages]
     assert all("error" not in line for line in lines(out))
+
+
+@pytest.mark.parametrize("sides", [("a",), SIDES])
+def test_pages_of_which_none_can_be_opened_load_no_model(
+    tmp_path: Path, sides: tuple[Side, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = make_pages(tmp_path / "pages", 2)
+    for page in pages:
+        page.write_bytes(page.read_bytes()[:-30])
+    for backend in (EngineBackend, PublishedBackend):
+        monkeypatch.setattr(backend, "load", lambda *_: pytest.fail("a backend was loaded"))
+    session = session_of(Settings(device="cpu"), tmp_path / "results")
+    assert read_run([session], RunPlan(tuple(pages), tmp_path / "out", sides=sides)).failed == 2
 
 
 def test_what_is_no_run_directory_is_neither_written_over_nor_left_behind(tmp_path: Path) -> None:
