@@ -232,7 +232,7 @@ def _draw_fidelity(found: Listed, sql: list[str]) -> None:
             "Price of the machine an hour", 0.0, 1e6, format="%g", help="Shows cost a page for pages/s.",
             **bound("price"),
         )  # fmt: skip
-    with st.container(height=260, border=False):  # its room before it comes
+    with st.container(height=280, border=False):  # its room before it comes
         st.html(plane_html(points, float(value("price"))))
 
 
@@ -265,7 +265,7 @@ def plane_html(points: pd.DataFrame, price: float = 0.0) -> str:
     return (
         f"<div class='dsocr-plane' role='img' aria-label='{escape('; '.join(said), quote=True)}'>"
         f"{''.join(marks)}</div><div class='dsocr-axis'><span>{100 * least:.3g}%</span>"
-        f"<span>of pages identical or within tolerance; up: {unit}; ring: published code</span>"
+        f"<span>of pages with the same text; up: {unit}; ring: published code</span>"
         "<span>100%</span></div>"
     )
 
