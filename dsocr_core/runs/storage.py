@@ -270,7 +270,8 @@ class Storage:
             sync_directory(entry.parent)
             if away.is_symlink() or not away.is_dir():
                 away.unlink()
-            shutil.rmtree(away, ignore_errors=True)
+            else:
+                shutil.rmtree(away, ignore_errors=True)
 
     def write_annotation(self, name: str, content: bytes) -> None:
         """Put a new annotation file down, whole or not at all."""

@@ -102,7 +102,7 @@ class Benches:
         }
         return {"engines": [engine], "device": {"name": "a processor"}, "saved": [run.id]}
 
-    def watch(self) -> SimpleNamespace:
+    def watch(self, gpu: bool) -> SimpleNamespace:
         """Stands for the look at the machine during a round."""
         begun = len(self.ran)
         beside = {*self.contended}
