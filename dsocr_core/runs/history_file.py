@@ -4,7 +4,7 @@
 
 What comes or goes is added to a copy, under a lock, which is then renamed: a file never changes, so everybody
 has it open read-only, and whoever has an earlier one reads on. `index` may be deleted at any time, and a
-damaged file is made anew.
+damaged file is made anew. Where the cache takes no file, it lies in a temporary directory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 import duckdb
 
 from dsocr_core.base.errors import one_line
+from dsocr_core.base.paths import Temporary, why_unwritable
 from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.runs import ingest
@@ -28,6 +30,8 @@ from dsocr_core.runs.ingest import At, Run
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.storage import EntryGone, Storage, StorageError, Version, directory_lock
+
+log = logging.getLogger(__name__)
 
 _LOOK_S = 0.02
 """Seconds between two looks whether another process still writes."""
@@ -58,6 +62,11 @@ class HistoryFile:
         self._roots, self._uses = roots, uses
         form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
         digest = hashlib.sha256(json.dumps([*form, duckdb.__version__]).encode()).hexdigest()
+        self._temporary: Temporary | None = None
+        if why := why_unwritable(cache):  # of a user without a home
+            log.warning("%s: %s; the history's index is temporary: DSOCR_CACHE may name a folder", cache, why)
+            self._temporary = Temporary("index")
+            cache = Path(self._temporary.name)
         self.path = cache / "index" / digest[:16] / "history.duckdb"
         self._versions: list[Mapping[str, Version]] = [{} for _ in roots]
         self.opened: OpenFile | None = None
@@ -72,9 +81,11 @@ class HistoryFile:
             yield cursor
 
     def close(self) -> None:
-        """Close the connection. Only when the owner has no use."""
+        """Close the connection, and delete a temporary directory. Only when the owner has no use."""
         if self.opened is not None:
             self.opened.connection.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def refresh(self, every: bool = False, anew: bool = False) -> None:
         """Have it open with all runs that are there; made, or brought up to date, where it is not.
