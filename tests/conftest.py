@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.base import errors
-from dsocr_core.engine.threads import wait_politely
-from tests.kernels import bf16_kernels
-from tests.support import warm_interpreter
+OWN = Path(tempfile.mkdtemp(prefix="dsocr-tests-"))
+"""Runs, caches and the log of this process of the tests, half a gigabyte at times: gone when it ends."""
+os.environ["DSOCR_RUNS"] = str(OWN / "runs")  # read once, by the first import below
+
+from dsocr_core.engine.threads import wait_politely  # noqa: E402
+from tests.kernels import bf16_kernels  # noqa: E402
+from tests.support import warm_interpreter  # noqa: E402
 
 # Until all is imported next to nothing is garbage; `pytest_collection_finish` turns it on again.
 gc.disable()
 wait_politely()
-OWN = Path(tempfile.mkdtemp(prefix="dsocr-tests-"))
-"""Caches and the log of this process of the tests, half a gigabyte at times: gone when it ends."""
 # transformers copies remote code into a cache of the user's; tests bring their own.
 os.environ["HF_MODULES_CACHE"] = str(OWN / "modules")
 os.environ["HF_HUB_OFFLINE"] = "1"
 # So does the history's index: what an earlier run of the tests left there would be believed.
 os.environ["XDG_CACHE_HOME"] = str(OWN / "cache")
-errors.LOG_FILE = OWN / "errors.log"
 
 
 def has_gpu() -> bool:

@@ -97,4 +97,4 @@ def test_settings_that_a_backend_does_not_have_are_one_line(
 def test_a_precision_is_a_part_of_the_result_caches_key() -> None:
     settings = Settings(engine="fast")
     off, eight = (ResultCache(replace(settings, precision=each)) for each in ("off", "fp8-kv"))
-    assert off.key("fast", settings.request(PAGE)) != eight.key("fast", settings.request(PAGE))
+    assert off.keys("fast", settings.request(PAGE)).own != eight.keys("fast", settings.request(PAGE)).own

@@ -47,7 +47,7 @@ def tables(random: Random, folder: Path) -> str | None:
         history.query("runs")
         for run in sorted(there):
             history.tables(run)
-        named |= set(history.damaged()) | {damage.entry for damage in check(history).damaged}
+        named |= set(history.damaged()) | {entry for entry, _ in check(history).damaged}
     if not set(RUNS) - {hit} <= there:
         return f"damage of {file.name} hides another run"
     if content != before and not any(hit in name for name in named) and file.name != "SHA256SUMS":
