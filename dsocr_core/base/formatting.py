@@ -6,7 +6,7 @@ Three significant digits, a unit always, and "not measured" for null: never a fa
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from math import floor, log10
+from math import floor, log10, nan
 
 NOT_MEASURED = "not measured"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -24,7 +24,7 @@ def significant(value: float) -> str:
 
 def duration(milliseconds: float | None) -> str:
     """Write ms below a second, then s, then minutes and hours."""
-    if milliseconds is None:
+    if milliseconds is None or milliseconds != milliseconds:
         return NOT_MEASURED
     if milliseconds < 999.5:
         return f"{significant(milliseconds)} ms"
@@ -71,9 +71,9 @@ def signed(value: float | None, unit: str = "") -> str:
 
 def speed_ratio(ms: float | None, other_ms: float | None) -> str:
     """Compare two times in words: "5.67x faster", "1.31x slower"."""
-    if not ms or not other_ms:
+    ratio = other_ms / ms if ms and other_ms else nan
+    if ratio != ratio:
         return NOT_MEASURED
-    ratio = other_ms / ms
     if 0.995 <= ratio < 1.005:
         return "as fast"
     return f"{significant(ratio)}x faster" if ratio > 1 else f"{significant(1 / ratio)}x slower"

@@ -24,12 +24,14 @@ def test_a_number_keeps_its_value_to_three_digits(value: float) -> None:
 
 @pytest.mark.parametrize(
     ("ms", "text"),
-    [(None, NOT_MEASURED), (0.42, "0.420 ms"), (999.4, "999 ms"), (999.6, "1.00 s"), (1180, "1.18 s"),
-     (75_000, "75.0 s"), (100_000, "1 min 40 s"), (3_725_000, "1 h 02 min")],
+    [(None, NOT_MEASURED), (math.nan, NOT_MEASURED), (0.42, "0.420 ms"), (999.4, "999 ms"),
+     (999.6, "1.00 s"), (1180, "1.18 s"), (75_000, "75.0 s"), (100_000, "1 min 40 s"),
+     (3_725_000, "1 h 02 min")],
 )  # fmt: skip
 def test_durations_change_unit_at_a_second_and_at_minutes(ms: float | None, text: str) -> None:
     assert duration(ms) == text
     assert percent(None) == speed_ratio(None, 3) == speed_ratio(3, None) == NOT_MEASURED  # never zero
+    assert speed_ratio(math.nan, 3) == speed_ratio(3, math.nan) == NOT_MEASURED
 
 
 @pytest.mark.parametrize(
