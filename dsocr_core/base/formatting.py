@@ -16,8 +16,8 @@ _OF_SECONDS = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 def significant(value: float) -> str:
     """Write three significant digits without an exponent: 0.00123, 1.23, 12.3, 1,230."""
     rounded = float(f"{value:.3g}")
-    if rounded == 0:
-        return "0"
+    if rounded == 0 or rounded != rounded:
+        return NOT_MEASURED if rounded else "0"
     magnitude = floor(log10(abs(rounded)))
     return f"{value:,.0f}" if magnitude >= 2 else f"{rounded:.{2 - magnitude}f}"
 

@@ -31,7 +31,7 @@ def test_a_number_keeps_its_value_to_three_digits(value: float) -> None:
 def test_durations_change_unit_at_a_second_and_at_minutes(ms: float | None, text: str) -> None:
     assert duration(ms) == text
     assert percent(None) == speed_ratio(None, 3) == speed_ratio(3, None) == NOT_MEASURED  # never zero
-    assert speed_ratio(math.nan, 3) == speed_ratio(3, math.nan) == NOT_MEASURED
+    assert speed_ratio(math.nan, 3) == speed_ratio(3, math.nan) == significant(math.nan) == NOT_MEASURED
 
 
 @pytest.mark.parametrize(
