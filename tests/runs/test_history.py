@@ -281,17 +281,3 @@ def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(StorageError, match=words):
             History(place)
-
-
-def test_no_thread_outlives_a_read(tmp_path: Path, interpreter: Path) -> None:
-    """One that does may end the process by SIGABRT."""
-    write(tmp_path, "a")
-    code = (
-        "import os, pathlib, sys; from dsocr_core.runs.result_cache import find_result; "
-        "from dsocr_core.runs.schema import read_rows; import pyarrow.dataset; import pyarrow as pa; "
-        "pa.default_memory_pool(); threads = lambda: len(os.listdir('/proc/self/task')); before = threads(); "
-        "run = pathlib.Path(sys.argv[1]); read_rows(run / 'timings.parquet'); find_result('key', [run]); "
-        "print(threads() - before)"
-    )
-    command = [str(interpreter), "-c", code, str(tmp_path / "runs" / "a")]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "0"
