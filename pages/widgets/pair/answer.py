@@ -64,6 +64,7 @@ def _readings(change: Change) -> tuple[str, str]:
     while len(a) > 1 and len(b) > 1 and a[-1] == b[-1] and a[-1] in _ENDS:
         a, b = a[:-1], b[:-1]
     a, b = (text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in (a, b))
+    a, b = (f"“{text}”" if " " in text else text for text in (a, b))
     return a or _NOTHING, b or _NOTHING
 
 

@@ -16,12 +16,8 @@ function fittedScale(size, image) {
 
 // The view of a page: `scale` screen px per page px, (x, y) the page point in the middle of a pane.
 function viewOf(image) {
-  let view = VIEWS.get(image.id);
-  if (!view) {
-    view = { fit: true, scale: 1, x: image.width / 2, y: image.height / 2 };
-    VIEWS.set(image.id, view);
-  }
-  return view;
+  if (!VIEWS.has(image.id)) VIEWS.set(image.id, { fit: true, scale: 1, x: image.width / 2, y: image.height / 2 });
+  return VIEWS.get(image.id);
 }
 
 function refit(view, size, image) {

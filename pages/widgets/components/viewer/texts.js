@@ -45,7 +45,8 @@ function crop({ url, width, height }, box) {
   part.title = "the page";
   Object.assign(part.style, {
     width: `${across * zoom}px`, aspectRatio: `${across} / ${down}`, backgroundImage: `url("${encodeURI(served(url))}")`,
-    backgroundSize: `${width * zoom}px ${height * zoom}px`, backgroundPosition: `${-box.x1 * zoom}px ${-box.y1 * zoom}px`,
+    backgroundSize: `${100 * width / across}% ${100 * height / down}%`,
+    backgroundPosition: `${100 * box.x1 / Math.max(width - across, 1)}% ${100 * box.y1 / Math.max(height - down, 1)}%`,
   });
   return part;
 }
