@@ -94,7 +94,7 @@ class Backend:
         """Prepare for the first page: load a model, or ask a server for its name. Raises DsocrError."""
         self.check()
 
-    def key(self, request: OcrRequest) -> str:
+    def cache_key(self, request: OcrRequest) -> str:
         """Hash of all that is known to decide the result of a page. Raises DsocrError."""
         file = file_of(request)
         facts = {"backend": self.spec.kind, "target": self.spec.target, "page": request.name}
@@ -132,7 +132,7 @@ class Backend:
         """Take the names of all pages of a run before the first is read. Raises DsocrError."""
 
     def left_over(self) -> Mapping[str, Sequence[str]]:
-        """List texts that no page has asked for; None for backends without texts of their own."""
+        """Texts that no page has asked for, by kind; empty for backends without texts of their own."""
         return {}
 
     def close(self) -> None:

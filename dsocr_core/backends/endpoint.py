@@ -121,10 +121,10 @@ class Endpoint(Backend):
                 self._model, self._context = model, context if known else None
             return self._model
 
-    def key(self, request: OcrRequest) -> str:
+    def cache_key(self, request: OcrRequest) -> str:
         facts = {"flavour": self.spec.flavour, "model": self.spec.model, "body": dict(self.spec.body)}
         asked = {"prompt": request.prompt, "max_new_tokens": request.max_new_tokens}
-        return result_key(facts | asked | {"of": super().key(request)})
+        return result_key(facts | asked | {"of": super().cache_key(request)})
 
     def read_page(self, page: PageRead) -> OcrResult:
         """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""

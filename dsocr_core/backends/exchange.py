@@ -54,7 +54,7 @@ _OLLAMA_COUNTS = {"prompt_eval_count": "prompt_tokens", "eval_count": "completio
 
 
 class EndpointError(DsocrError):
-    """A failed request. `Client` puts the server's address before its words."""
+    """A request to a server that failed; the message that is shown names the server's address."""
 
 
 def document(content: bytes) -> dict[str, Any]:

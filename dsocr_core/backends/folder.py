@@ -28,10 +28,10 @@ class FolderBackend(Backend):
         super().check(together)
         self._opened()
 
-    def key(self, request: OcrRequest) -> str:
+    def cache_key(self, request: OcrRequest) -> str:
         texts = self._opened()
         text = texts.text_of(request.name).text if texts.has(request.name) else None
-        return result_key({"text": text, "of": super().key(request)})
+        return result_key({"text": text, "of": super().cache_key(request)})
 
     def read_page(self, page: PageRead) -> OcrResult:
         """The text that the folder has for a page. Raises DsocrError where there is none."""

@@ -68,7 +68,7 @@ class OnDevice(Backend):
     def lock(self) -> DeviceLock:
         return device_lock(self.device)
 
-    def key(self, request: OcrRequest) -> str:
+    def cache_key(self, request: OcrRequest) -> str:
         return self.results.keys(self.kind, request).own
 
     def read_page(self, page: PageRead) -> OcrResult:

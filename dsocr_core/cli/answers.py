@@ -32,7 +32,7 @@ Shown = RenderableType | Callable[[Console], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """End of a command. `document` may write itself."""
+    """Output of a command: a JSON document, or a function that writes it, what people see, an exit code."""
 
     document: Any | Callable[[TextIO], None]
     shown: Sequence[Shown] = ()
@@ -54,11 +54,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Compared:
-    """Pages that were read or compared.
+    """Outcome of pages that were read or compared.
 
-    `runs` are ids of the runs that hold them, one a pair of backends; `lines` are printed after what is
-    `shown`, and `recorded` those about the runs. `why` has causes of differences, where they were asked for;
-    `explain` puts them into the rows of pages that were just compared.
+    `runs` are the ids of their runs, one a pair of backends. `lines` are printed after `shown`, then
+    `recorded`, which names the runs. `why` has the causes of differences where they were asked for, and
+    `explain` adds them to the pages' rows.
     """
 
     failed: int

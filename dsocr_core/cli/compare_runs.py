@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.review import Review
     from dsocr_core.runs.record import RunRecord
     from dsocr_core.runs.results import Readings
-    from dsocr_core.trace.why.match import Other
+    from dsocr_core.trace.why.match import SideB
     from dsocr_core.trace.why.run import Answer
 
 _RUN_DOCUMENT = "run.json"
@@ -59,9 +59,9 @@ def is_output(name: str) -> bool:
     """Tell whether an output of `run --cluster` is there. Raises StorageError."""
     if "://" not in name:
         return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "done").is_dir()
-    from dsocr_core.runs.storage import Store
+    from dsocr_core.runs.storage import FileStore
 
-    return Store(name).read(_RUN_DOCUMENT) is not None
+    return FileStore(name).read(_RUN_DOCUMENT) is not None
 
 
 def compare_runs(
@@ -147,7 +147,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
     `pages` are those of the review and `settings` A's. Raises DsocrError, Cancelled.
     """
     from dsocr_core.runs.results import readings
-    from dsocr_core.trace.why.match import Other
+    from dsocr_core.trace.why.match import SideB
     from dsocr_core.trace.why.run import why
 
     other = [page for page in review.pages if page.a and page.b and page.a.text_raw != page.b.text_raw]
@@ -156,8 +156,8 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
         return None
     read = readings(review.history, review.b.record.id, list(names.values())).results
 
-    def other_of(page: Page) -> Other:
-        return Other.of(read[names[page.source], review.b.backend], review.b.name)
+    def other_of(page: Page) -> SideB:
+        return SideB.of(read[names[page.source], review.b.backend], review.b.name)
 
     with SafeConsole(stderr=True).status("loading") as status, cancelled_by_interrupt() as cancel:
         return why(

@@ -133,9 +133,9 @@ def _history(settings: Settings) -> Iterator[Finding]:
         yield Finding("history", "optional", "runs are not recorded", "give --history a path")
         return
     try:
-        from dsocr_core.runs.storage import Storage
+        from dsocr_core.runs.storage import RunStorage
 
-        storage = Storage(history_location(settings))
+        storage = RunStorage(history_location(settings))
         runs, left = len(storage.names()), storage.leftovers()
     except (DsocrError, ImportError) as error:
         yield Finding("history", "missing", str(error), "give --history a path that can be read")

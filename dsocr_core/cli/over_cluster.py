@@ -126,7 +126,7 @@ def _workers(cluster: str, of: ClusterOptions, device: str) -> Iterator[tuple[Cl
 
 
 def absolute(name: str) -> str:
-    """Workers may have been started in another folder."""
+    """Absolute path of a name, or its URL: workers may have been started in another folder."""
     return name if "://" in name else str(Path(name).absolute())
 
 

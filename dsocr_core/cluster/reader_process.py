@@ -29,7 +29,8 @@ from dsocr_core.reading.records import OcrRequest, OcrResult
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
-SLOTS = 256
+DEFAULT_SLOTS = 256
+"""Pages read together where the job names no batch."""
 """Slots of the fast engine's batch where no number is given."""
 Message = dict[str, Any]
 
@@ -66,7 +67,7 @@ class ReaderProcess:
 
         self._answers, self._writing = answers, threading.Lock()
         self.settings = settings_of(about["settings"])
-        self.slots = int(about["batch"] or SLOTS)
+        self.slots = int(about["batch"] or DEFAULT_SLOTS)
         self.session = Session(self.settings, Opening(caches=False))
         self.files = LocalFiles(Path(about["folder"]), self.settings.pdf_dpi, self.settings.max_pixels)
 

@@ -16,6 +16,7 @@ from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
 """Advice for a checkpoint with quantised weights."""
 WINDOW_FIELDS = ("sliding_window_size", "sliding_window")
+"""Names that config.json may use for the window of the decoder's attention."""
 """Names of the decoder's window; the first that is not 0 counts."""
 COMPUTED: Mapping[str, tuple[Any, ...]] = {
     "use_mla": (False,), "q_lora_rank": (0,), "kv_lora_rank": (0,),

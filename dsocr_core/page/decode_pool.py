@@ -21,7 +21,14 @@ from PIL import Image
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.system import SharedMemory
-from dsocr_core.page.decoding import MOST_SIDE, NOTICES, PIXEL_BYTES, DecodedPage, Unreadable, mapped
+from dsocr_core.page.decoding import (
+    MOST_SIDE,
+    PAGE_NOTICES,
+    PIXEL_BYTES,
+    DecodedPage,
+    Unreadable,
+    image_of_memory,
+)
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -125,12 +132,12 @@ class _Worker:
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
-            memory, said = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0), NOTICES[notice]
+            memory, said = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0), PAGE_NOTICES[notice]
             if len(memory) < count * PIXEL_BYTES:
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        return DecodedPage(_RGB._new(mapped(memory, (width, height))), said)
+        return DecodedPage(_RGB._new(image_of_memory(memory, (width, height))), said)
 
 
 class _Workers:

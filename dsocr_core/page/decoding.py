@@ -40,8 +40,8 @@ DECODE_ERRORS = (
     Image.DecompressionBombError,
 )  # fmt: skip
 """Errors that Pillow's readers raise on damaged files."""
-NOTICES = (None, "an animation, of which the first picture is read")
-"""Notices about a page, one of which the opening process sends by its index."""
+PAGE_NOTICES = (None, "an animation, of which the first picture is read")
+"""Notices that the user gets with a decoded page. The decoding process sends the index of one."""
 _MOST_REASON = 1000
 
 
@@ -62,7 +62,7 @@ def cause(error: BaseException) -> str:
     return " ".join(text.split())[:120] or type(error).__name__
 
 
-def mapped(memory: mmap.mmap | bytes, size: tuple[int, int]) -> Any:
+def image_of_memory(memory: mmap.mmap | bytes, size: tuple[int, int]) -> Any:
     """Make a Pillow RGB image whose pixels are this memory."""
     return Image.core.map_buffer(memory, size, "raw", 0, ("RGB", 0, 1))  # type: ignore[attr-defined]
 
@@ -73,7 +73,7 @@ def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
     if used > len(memory):
         raise Unreadable("comes out larger than its header says; save it again")
     ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, used)
-    return mapped(memory, size)
+    return image_of_memory(memory, size)
 
 
 def frame_count(path: str) -> int:
@@ -161,7 +161,7 @@ def _upright(image: Image.Image) -> Image.Image:
 def _first_of_many(image: Image.Image) -> str | None:
     with suppress(*DECODE_ERRORS):  # errors of the second picture, which is not read
         if image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False):
-            return NOTICES[1]
+            return PAGE_NOTICES[1]
     return None
 
 
@@ -210,4 +210,4 @@ def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
             return {"count": page_count(Path(path))}
         page = DecodedPage(render(Path(path), number, request["dpi"], most))
         black(memory, page.image.size).paste(page.image.im, (0, 0, *page.image.size))
-    return {"page": [*page.image.size, NOTICES.index(page.notice)]}
+    return {"page": [*page.image.size, PAGE_NOTICES.index(page.notice)]}

@@ -43,7 +43,7 @@ Shown = tuple[str, Cells, str]  # a page's name, the cells of its row, and why i
 
 
 def report_of(backends: Sequence[BackendName], spans: int = 0) -> Report:
-    """An empty report of A, of A and B, or of A and several B; `spans` of each and page are shown."""
+    """An empty report of A, of A and B, or of A and several B. It shows `spans` spans a page and backend."""
     kind = (RunReport, Report, SeveralReport)[min(len(backends), 3) - 1]
     return kind(tuple(backends), spans)
 

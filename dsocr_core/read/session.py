@@ -68,22 +68,22 @@ class Session:
             self.side(side).check(together)
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:
-        """Have the sides ready for their first page. Raises DsocrError."""
+        """Prepare the sides' backends for their first page. Raises DsocrError."""
         with self._uses.use():
             for side in sides:
                 self.side(side).load()
 
     def request_of(self, side: Side, request: OcrRequest) -> OcrRequest:
-        """The request of a side that was named: its own settings decide it."""
+        """The request as a side reads it: the settings of a side that is named decide."""
         if getattr(self.settings, side) is None:
             return request
         more = request.more if request.together else None
         own = self.side(side).settings.request(request.image, request.source, more)
         return replace(own, file=request.file, more_files=request.more_files)
 
-    def key(self, side: Side, request: OcrRequest) -> str:
-        """A name for all that decides a side's result on a page. Raises DsocrError."""
-        return self.side(side).key(self.request_of(side, request))
+    def cache_key(self, side: Side, request: OcrRequest) -> str:
+        """Hash of all that decides a side's result on a page. Raises DsocrError."""
+        return self.side(side).cache_key(self.request_of(side, request))
 
     def prepared(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
         """The page opened and preprocessed for A before its turn, on any thread. Raises DsocrError."""
@@ -212,7 +212,7 @@ class Sides:
 
     def keys(self, request: OcrRequest) -> dict[BackendName, str]:
         """Keys of the results by backend: all that decides them. Raises DsocrError."""
-        return {session.side(side).name: session.key(side, request) for session, side in self.readers}
+        return {session.side(side).name: session.cache_key(side, request) for session, side in self.readers}
 
     def read(
         self, request: OcrRequest, prepared: PreparedPage | None, cancel: CancelToken

@@ -1,9 +1,8 @@
 """Parity of two results: a pure function, whichever backend each is from.
 
 Every difference is within tolerance or beyond it. None: identical. All within: within tolerance. One beyond:
-differs. Of pages that are not the same only that is said: not comparable. How a side ended breaks the
-tolerance: a page that is cut off on one side differs, however little is missing, and so does a page that is
-not identical where an end is not known.
+differs. Results of different pages are not comparable. A page that is cut off on one side differs, however
+little is missing, and so does a page that is not identical where the end of a side is not known.
 """
 
 from __future__ import annotations
@@ -227,7 +226,7 @@ class Comparison:
         return {side: result for side, result in sides.items() if result is not None}
 
     def joined(self, later: Comparison) -> Comparison:
-        """One comparison of the sides of both; where both have one, the later."""
+        """A comparison with the sides of both; the later one's where both have a side."""
         errors = {**self.errors, **later.errors}
         return replace(later, a=later.a or self.a, b=later.b or self.b, errors=errors)
 

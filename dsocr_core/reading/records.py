@@ -258,7 +258,7 @@ class OcrResult:
         return parse(self.text_raw, self.request.form)
 
     def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
-        """This result, whose text has been parsed already."""
+        """Set the blocks of the text, so that it is not parsed again. Returns this result."""
         self.__dict__["blocks"] = blocks
         return self
 

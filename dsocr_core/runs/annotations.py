@@ -14,7 +14,7 @@ from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.runs.record import SCHEMA_VERSION, RecordError
-from dsocr_core.runs.storage import Storage
+from dsocr_core.runs.storage import RunStorage
 
 COLUMNS = ("run_id", "kind", "page", "name", "value")
 _FORM = pa.schema({"position": pa.int64(), "time": pa.timestamp("us")} | dict.fromkeys(COLUMNS, pa.string()))
@@ -25,7 +25,7 @@ _LATEST_NS = 2**62
 class Annotations:
     """The annotations of some roots; each file is read once. Not for several threads at a time."""
 
-    def __init__(self, roots: Sequence[Storage]) -> None:
+    def __init__(self, roots: Sequence[RunStorage]) -> None:
         self._roots = roots
         self._forget()
 
@@ -58,7 +58,7 @@ class Annotations:
         self._versions = found
         return True
 
-    def write(self, storage: Storage, rows: Sequence[Sequence[str | None]], now: int) -> None:
+    def write(self, storage: RunStorage, rows: Sequence[Sequence[str | None]], now: int) -> None:
         """Put a new file of rows, as COLUMNS, behind all that are known. Raises StorageError."""
         # What is said last counts, also where the clock went back or another machine's is ahead.
         at = max(now, min((pc.max(self.rows["position"]).as_py() or 0) + 1, _LATEST_NS))

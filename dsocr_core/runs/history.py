@@ -33,7 +33,7 @@ from dsocr_core.runs.record import OTHER_VERSION, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.statements import Limits, select_only
-from dsocr_core.runs.storage import EntryGone, Leftover, Storage
+from dsocr_core.runs.storage import EntryGone, Leftover, RunStorage
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class History:
         The first root is the one that new runs and notes go to; the others are only read. Raises StorageError
         when a root cannot be read, or the cache takes no file.
         """
-        self._roots = [Storage(root) for root in roots or (DEFAULT_LOCATION,)]
+        self._roots = [RunStorage(root) for root in roots or (DEFAULT_LOCATION,)]
         self.storage = self._roots[0]
         self._uses = Uses("the history")
         self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)

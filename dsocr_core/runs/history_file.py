@@ -29,7 +29,7 @@ from dsocr_core.runs import ingest
 from dsocr_core.runs.ingest import At, Run
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.record import SCHEMA_VERSION
-from dsocr_core.runs.storage import EntryGone, Storage, StorageError, Version, directory_lock
+from dsocr_core.runs.storage import EntryGone, RunStorage, StorageError, Version, directory_lock
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def connect(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
 class HistoryFile:
     """The file of some roots in a cache; a run that lies in two counts in the first."""
 
-    def __init__(self, roots: Sequence[Storage], cache: Path, uses: Uses) -> None:
+    def __init__(self, roots: Sequence[RunStorage], cache: Path, uses: Uses) -> None:
         """`uses` are its owner's."""
         self._roots, self._uses = roots, uses
         form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
@@ -88,9 +88,9 @@ class HistoryFile:
             self._temporary.cleanup()
 
     def refresh(self, every: bool = False, anew: bool = False) -> None:
-        """Have it open with all runs that are there; made, or brought up to date, where it is not.
+        """Open the file with all runs of the roots in it. Makes it, or adds what is new, where needed.
 
-        `every`: look into each folder, also where nothing seems to have changed; `anew`: make it of nothing.
+        `every` looks into folders that seem unchanged too; `anew` deletes the file first.
         Raises StorageError where the roots cannot be listed, or no file can be made.
         """
         listed = self._list(every)

@@ -32,7 +32,7 @@ from dsocr_core.runs.record import (
 )  # fmt: skip
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows
-from dsocr_core.runs.storage import UNLISTED, Storage
+from dsocr_core.runs.storage import UNLISTED, RunStorage
 
 Row = dict[str, Any]
 _TOGETHER = 500
@@ -144,7 +144,7 @@ class Run:
         return [f"{self.directory}/{table}.parquet"] if table in self.tables else []
 
 
-def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[Storage]) -> list[Run]:
+def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[RunStorage]) -> list[Run]:
     """The runs of a file, oldest first. Raises duckdb.Error, and others for a file of another program."""
     found = connection.execute(
         "SELECT run_id, root, version, tables, damage, runs.run_id IS NOT NULL FROM entries "
@@ -154,7 +154,7 @@ def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[Storage]) -> 
     return [Run(name, root, at, places[root] / name, *facts) for name, root, at, *facts in found]
 
 
-def read_run(storage: Storage, root: int, name: str, version: str) -> Run:
+def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
     run = Run(name, root, version, storage.root / "runs" / name)
     if version.startswith(UNLISTED):

@@ -40,6 +40,7 @@ def distinct(labels: Mapping[H, str]) -> dict[H, str]:
 
 
 def short_names(names: Iterable[str], most: int = 60) -> dict[str, str]:
+    """Names cut to about `most` characters that still differ, by name."""
     return distinct({name: short(name, most) for name in dict.fromkeys(names)})
 
 

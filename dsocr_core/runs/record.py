@@ -29,7 +29,7 @@ from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.shapes import OWN_MODEL
-from dsocr_core.runs.storage import Storage
+from dsocr_core.runs.storage import RunStorage
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class Recording:
 
         history = history_location(self.settings)
         if self.save:
-            require_writable(Storage(history).root)
+            require_writable(RunStorage(history).root)
             if self.out is not None and (self.out / "readings.parquet").exists():
                 raise DsocrError(
                     f"{self.out}: has a run already, which cannot grow and be saved; leave --save out, and "

@@ -26,7 +26,7 @@ STEP = 1.1
 """Ratio of two commits' rates from which on their step is marked, however few runs there are."""
 _MOST_PAIRS = 60
 """Workloads and settings, those of the newest runs, that are looked at."""
-SERIES = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
+_SERIES_COLUMNS = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
 COLUMNS = [
     "kind", "verdict", "workload", "name", "stage", "backend", "median_a", "median_b", "times", "ratio",
     "low", "high", "lost_ms", "lost_share", "pages", "runs_a", "runs_b", "a", "b", "commits", "card", "why",
@@ -40,7 +40,7 @@ class Changes:
     """COLUMNS, a row a stage of a pair: `times` is B's time over A's, confirmed or not, `ratio` the one with
     an interval, `lost_ms` how much longer B takes a page, `trend` the medians of the commits so far."""
     series: pd.DataFrame
-    """SERIES, a row a workload and commit, the oldest first: its runs and their median rate."""
+    """_SERIES_COLUMNS, a row a workload and commit, the oldest first: its runs and their median rate."""
     marks: pd.DataFrame
     """Changes in the series: workload, position, before, after, words."""
     sql: list[str]
@@ -71,7 +71,7 @@ def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Ch
         rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
         rows = rows.assign(trend=_trends(history, works, rows, pace))
     marks = series[series["step"]].rename(columns={"pages_per_s": "after"})
-    return Changes(rows[COLUMNS], series[SERIES], marks[_MARKS], [sql, pace_sql])
+    return Changes(rows[COLUMNS], series[_SERIES_COLUMNS], marks[_MARKS], [sql, pace_sql])
 
 
 def _workloads(settings: pd.DataFrame) -> pd.DataFrame:

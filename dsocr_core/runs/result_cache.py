@@ -28,7 +28,7 @@ from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, O
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, result_of
 from dsocr_core.runs.schema import parquet_file, with_columns
-from dsocr_core.runs.storage import DOCUMENT_LIMIT, Storage
+from dsocr_core.runs.storage import DOCUMENT_LIMIT, RunStorage
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _FAULTS = (DsocrError, OSError, pa.ArrowException, ValueError, LookupError, Type
 
 
 class RecordedResult(NamedTuple):
-    """`created` is an ISO 8601 time in UTC."""
+    """A stored result and the time of its reading, ISO 8601 in UTC."""
 
     result: OcrResult
     created: str
@@ -138,7 +138,7 @@ class ResultCache:
         try:
             (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)
             for key in keys:
-                Storage(self.directory).remove(key)
+                RunStorage(self.directory).remove(key)
                 (self.directory / _RUNS / key).symlink_to(run.resolve())
         except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)

@@ -39,7 +39,7 @@ from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
 from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import Storage, StorageError, sync_directory, sync_tree, writing, writing_into
+from dsocr_core.runs.storage import RunStorage, StorageError, sync_directory, sync_tree, writing, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"
@@ -69,7 +69,7 @@ class RunDirectory:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.record: RunRecord | None = None
-        self._storage: Storage | None = None
+        self._storage: RunStorage | None = None
         """The history that the run will be in; None for a directory of its own."""
         self._replace = False
         self._parts = directory / UNFINISHED
@@ -81,12 +81,14 @@ class RunDirectory:
         self._exit = ExitStack()
 
     @classmethod
-    def create(cls, history: str | Path | Storage, record: RunRecord, replace: bool = False) -> RunDirectory:
+    def create(
+        cls, history: str | Path | RunStorage, record: RunRecord, replace: bool = False
+    ) -> RunDirectory:
         """A new run of a history, which has it when `finish` ends; until then its directory is a leftover.
 
         `replace`: what lies under the run's name is damaged, and makes room when this one is whole.
         """
-        storage = history if isinstance(history, Storage) else Storage(history)
+        storage = history if isinstance(history, RunStorage) else RunStorage(history)
         stack = ExitStack()
         run = cls(stack.enter_context(storage.scratch(record.id)))
         run.record, run._storage, run._replace, run._exit = record, storage, replace, stack
@@ -116,7 +118,7 @@ class RunDirectory:
                 self.finish()
 
     def close(self) -> None:
-        """Give the directory back. An unfinished run stays, unless it is empty."""
+        """Unlock the directory. An unfinished run stays, unless it is empty."""
         with contextlib.suppress(OSError):
             self._parts.rmdir()
         self._exit.close()
@@ -242,7 +244,7 @@ class RunDirectory:
 
     def save_in(self, history: str, name: str) -> None:
         """Have the whole run in a history, too: its files under two names where the system has that."""
-        storage = Storage(history)
+        storage = RunStorage(history)
         with storage.scratch(name) as target, writing(target):
             for file in [*read_checksums(self.directory), CHECKSUMS]:
                 (target / file).parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 from dsocr_core.reading.records import OcrResult, result_from_jsonable
 from dsocr_core.runs.results import SCHEMA, result_of, result_table, row_table
 from dsocr_core.runs.schema import read_rows
-from dsocr_core.runs.storage import SMALL_BYTES, Store
+from dsocr_core.runs.storage import SMALL_BYTES, FileStore
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
 Status = Literal["read", "failed", "quarantined"]
@@ -187,8 +187,8 @@ def _marker(content: bytes) -> Marker | None:
 class ShardedRun:
     """Reads a run in shards. Raises StorageError where the store is at fault, OutputError for damage."""
 
-    def __init__(self, store: Store | str) -> None:
-        self.store = Store(store) if isinstance(store, str) else store
+    def __init__(self, store: FileStore | str) -> None:
+        self.store = FileStore(store) if isinstance(store, str) else store
 
     def run(self) -> dict[str, Any]:
         """Read `run.json`. Raises DsocrError where there is no run of a cluster."""

@@ -26,7 +26,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.writing import require_writable, write_whole
 
 DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
-"""Bytes of a run's document, of a file that `Store.read_many` reads, and of any file."""
+"""Bytes of a run's document, of a file that `FileStore.read_many` reads, and of any file."""
 UNLISTED = "its folder cannot be listed"
 _ANNOTATION_LIMIT = 2**25
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -159,7 +159,7 @@ class Leftover:
     bytes: int
 
 
-class Storage:
+class RunStorage:
     """The runs and annotations in a directory of this machine, or of a file system that it has mounted."""
 
     def __init__(self, location: str | Path) -> None:
@@ -317,7 +317,7 @@ def _state(entry: os.DirEntry[str]) -> tuple[int, int, int]:
 # --- a cluster's output -----------------------------------------------------------------------------
 
 
-class Store:
+class FileStore:
     """Files by relative names with `/`, in a directory or at a URL that fsspec opens.
 
     Every method raises StorageError where the store is at fault.

@@ -162,7 +162,7 @@ class TextMatcher:
         return bool(self._candidates(source)[0])
 
     def left_over(self) -> Mapping[str, Sequence[str]]:
-        """Name the texts that no page has asked for so far, and the files that are not read, with reasons."""
+        """Texts that no page has asked for so far, and files that are not read with the reasons, by kind."""
         texts = [name_text(each.name) for each in self.predictions if id(each) not in self._read]
         found = {"texts_of_no_page": texts, "files_not_read": self._skipped}
         return {what: names for what, names in found.items() if names}

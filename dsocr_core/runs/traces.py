@@ -13,7 +13,7 @@ from dsocr_core.runs.history import History, HistoryError
 
 
 def traces_of(history: History, page: str, sha256: str | None = None) -> list[dict[str, Any]]:
-    """Rows of the table `traces`, newest first, of a page's bytes where they are known, else of its name."""
+    """Rows of the table `traces` of a page, newest first; by its digest, or by name where none is known."""
     trashed = {*history.trashed()}
     runs = [run_id for run_id in reversed(history.runs_with("traces")) if run_id not in trashed]
     rows = history.query("traces", run_ids=runs)[0].to_dict("records")

@@ -27,7 +27,8 @@ from dsocr_core.vendor import protocol
 from dsocr_core.vendor.errors import StoppedByCaller, VendorFailed
 from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
-CAUSAL_FROM = (4, 53)
+UNMASKED_FROM = (4, 53)
+"""First transformers whose Qwen2 attention ignores the mask of DeepSeek-OCR-2's encoder."""
 """First version of transformers that ignores an encoder's own mask."""
 
 
@@ -105,7 +106,7 @@ class Worker:
         directory = self.importable(Path(request.checkpoint), request.code)
         row = self._row = family_of(*read_config(Path(directory)))
         version = tuple(int(each) for each in transformers.__version__.split(".")[:2])
-        if row.masks_encoder and version >= CAUSAL_FROM:
+        if row.masks_encoder and version >= UNMASKED_FROM:
             raise unsuited(row, "the encoder's mask is not applied: no feature of a view sees a later one")
         before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]

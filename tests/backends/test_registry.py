@@ -46,7 +46,7 @@ def test_each_side_reads_with_its_own_request_and_is_cached_under_its_engines_na
     assert (comparison.a.backend, comparison.b.backend) == ("eager", "mine")
     assert (comparison.a.request.preset, comparison.b.request.preset) == ("small", "base")
     assert comparison.b.request.max_new_tokens == 5
-    assert session.key("a", settings.request(page)) != session.key("b", settings.request(page))
+    assert session.cache_key("a", settings.request(page)) != session.cache_key("b", settings.request(page))
     again = session.recorded(settings.request(page))
     assert again is not None and again.b is not None and again.b.backend == "mine"
     backend = session.side("b")

@@ -16,7 +16,7 @@ from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage import Storage, StorageError
+from dsocr_core.runs.storage import RunStorage, StorageError
 from tests.support.made_up_runs import record, timing, write_run
 
 
@@ -44,7 +44,7 @@ def test_runs_of_others_come_and_go_with_a_refresh_in_the_order_of_their_time(tm
         assert history.run_ids() == ["old", "now", "zone", "new"] == run_names(history)[::-1]
         assert str(history.runs()["created"].iloc[1]) == "2026-01-02 22:00:00"
         for name in ("now", "old", "new"):
-            Storage(tmp_path / "h").remove(name)
+            RunStorage(tmp_path / "h").remove(name)
         assert history.refresh() == 3 and run_names(history) == ["zone"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
         assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
@@ -264,9 +264,9 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a")
     (tmp_path / "x").mkdir()
     for name in ("../x", "", ".x", "a/b"):
-        for ask in (Storage.directory, Storage.document, Storage.remove):
+        for ask in (RunStorage.directory, RunStorage.document, RunStorage.remove):
             with pytest.raises(StorageError, match="is no name of a run"):
-                ask(Storage(tmp_path), name)
+                ask(RunStorage(tmp_path), name)
     assert (tmp_path / "x").is_dir()
 
 

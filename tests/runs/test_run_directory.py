@@ -20,7 +20,7 @@ from dsocr_core.runs.record import record_run
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import SchemaError, rows_to_table
-from dsocr_core.runs.storage import EntryExists, Storage
+from dsocr_core.runs.storage import EntryExists, RunStorage
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing
 from tests.support.results import make_result
@@ -57,7 +57,7 @@ def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
 
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
-    place = Storage(tmp_path)
+    place = RunStorage(tmp_path)
     for pages in (0, 1):
         with pytest.raises(ZeroDivisionError), RunDirectory.create(place, record()) as writer:
             assert place.leftovers() == [], "while it is written it is none"

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.storage import StorageError, Store
+from dsocr_core.runs.storage import FileStore, StorageError
 
 
 @pytest.fixture(params=["directory", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path / "out" if request.param == "directory" else f"memory://{tmp_path.name}/out/")
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path / "out" if request.param == "directory" else f"memory://{tmp_path.name}/out/")
 
 
-def test_a_file_is_put_read_listed_and_removed(store: Store) -> None:
+def test_a_file_is_put_read_listed_and_removed(store: FileStore) -> None:
     assert store.names("a") == [] and store.read("a/x.json") is None
     for name, content in (("a/x.json", b"1"), ("a/x.json", b"22"), ("a/b/y.json", b"3")):
         store.put(name, content)
@@ -34,7 +34,7 @@ def test_a_file_is_put_read_listed_and_removed(store: Store) -> None:
     assert store.read("a/x.json") is None and store.names("a") == ["b"]
 
 
-def test_of_many_writers_at_once_one_makes_the_file(store: Store) -> None:
+def test_of_many_writers_at_once_one_makes_the_file(store: FileStore) -> None:
     start = threading.Barrier(16)
 
     def write(number: int) -> bool:
@@ -55,10 +55,12 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "link", "folder"):
         with pytest.raises((InvalidFile, StorageError)):
-            Store(tmp_path).read(name)
+            FileStore(tmp_path).read(name)
 
 
-def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_is_one_line_that_names_it(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error")
 
@@ -78,6 +80,6 @@ def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch:
 def test_a_place_that_cannot_be_a_store_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file/run.json: (File exists|Not a directory)"):
-        Store(tmp_path / "file").put("run.json", b"")
+        FileStore(tmp_path / "file").put("run.json", b"")
     with pytest.raises(StorageError, match="give a path, or a URL"):
-        Store("nonsense://bucket")
+        FileStore("nonsense://bucket")

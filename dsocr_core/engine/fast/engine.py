@@ -47,7 +47,7 @@ class FastEngine(Engine):
     def make_ready(
         self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
     ) -> None:
-        """With the first page, compile all kernels side by side."""
+        """Compile all kernels in parallel before the first page, or batch, is read."""
         kind = "page" if step is None else "batch"
         if kind in self._ready or self.checkpoint.model.device.type != "cuda":
             return

@@ -17,6 +17,7 @@ from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expec
 from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
 
 DENSE_SEGMENTS = 8
+"""Parts in which a dense layer's product is summed, where its width can be divided so."""
 """Parts into which a dense layer's row is cut, if its width allows."""
 
 

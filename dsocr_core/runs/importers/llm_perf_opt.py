@@ -227,7 +227,7 @@ def _page(data: Mapping[str, Any], image: str, times: Mapping[str, Any], suffix:
 
 
 def read_predictions(text: str, left_out: list[str]) -> list[Page]:
-    """The pages of a `predictions.jsonl`; why lines were left out goes to a list. Raises InvalidFile."""
+    """Pages of a `predictions.jsonl`. Appends to `left_out` why a line was left out. Raises InvalidFile."""
     pages: list[Page] = []
     for count, line in enumerate(text.split("\n"), start=1):
         if line.strip():

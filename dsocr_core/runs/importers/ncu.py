@@ -19,7 +19,15 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles, as_yaml, digest, moment_of
 from dsocr_core.runs.importers.profiles import profile_run, stage_of_range
-from dsocr_core.runs.importers.tables import NCU, NCU_RAW, NCU_SUMMARY, Table, figures, find_tables, refuse
+from dsocr_core.runs.importers.tables import (
+    NCU,
+    NCU_RAW,
+    NCU_SUMMARY,
+    Table,
+    find_tables,
+    parse_figures,
+    refuse,
+)
 
 DETAILS = "ncu.details.csv"
 LAUNCH_LIMIT, METRIC_LIMIT = 20_000, 2_000_000
@@ -93,7 +101,7 @@ def _launches(tables: Iterable[Table]) -> Launches:
     if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
         raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
     written = pd.concat([metrics["text"], rules["speedup"]])
-    values = figures(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
+    values = parse_figures(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
     values = values.where(values.abs() <= 1e18).to_numpy()
     rules = rules.assign(speedup_percent=values[len(metrics) :]).drop(columns="speedup")
     metrics = metrics.assign(value=values[: len(metrics)])

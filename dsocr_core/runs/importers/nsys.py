@@ -25,7 +25,7 @@ from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers import profiles
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, digest
-from dsocr_core.runs.importers.tables import Table, figures, find_tables, refuse
+from dsocr_core.runs.importers.tables import Table, find_tables, parse_figures, refuse
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 _NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -102,7 +102,7 @@ def _figures(table: Table, name: str) -> pd.DataFrame:
     known = [each for each in table if each in {*_TIMES, "instances", "time_percent"}]
     long = table[known].melt(ignore_index=False)
     units = long["variable"].map({"time_percent": "%", "instances": "count"})
-    values = figures(long["value"], units, {"count"})
+    values = parse_figures(long["value"], units, {"count"})
     wrong = (values.isna() & (long["value"] != "")) | ~values.fillna(0).between(0, 1e18)
     refuse(wrong, "row {}: '{:.40}' is not a number", long["value"])
     found = pd.DataFrame(values.to_numpy().reshape((len(table), -1), order="F"), table.index, known)

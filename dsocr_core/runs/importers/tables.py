@@ -163,10 +163,10 @@ def _rows(head: _Head, numbers: Sequence[int], lines: Sequence[str]) -> Table:
     return table
 
 
-def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:
-    """Numbers of texts, NaN of another text; all of them written 1,234.5, or all 1.234,5.
+def parse_figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:
+    """Numbers that cells hold, NaN where a cell holds none; all written 1,234.5, or all 1.234,5.
 
-    Where both can be, no percentage is 1,000 and more, and what is counted, of a unit in `counts`, has no
+    Where both can be meant, a percentage is below 1,000 and a value whose unit is in `counts` has no
     decimals. Raises InvalidFile.
     """
     texts, unit = cells.astype(object).fillna(""), pd.Series(units, cells.index, dtype=object)

@@ -14,7 +14,7 @@ from dsocr_core.page.prompt import build_prompt
 from dsocr_core.page.tiling import page_grid
 from dsocr_core.reading.records import ModelInputs, NgramPolicy, OcrRequest
 from dsocr_core.trace.why.attempt import Attempt
-from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.match import SideB
 from dsocr_core.trace.why.reader import Reading
 
 
@@ -64,7 +64,7 @@ def page_of(images: Sequence[Path]) -> Page:
 
 
 def excluded(
-    hypothesis: Hypothesis, base: Base, other: Other, page: Page, policy: NgramPolicy
+    hypothesis: Hypothesis, base: Base, other: SideB, page: Page, policy: NgramPolicy
 ) -> Exclusion | None:
     """Why the hypothesis cannot be the cause on this page; None where it may be.
 
@@ -126,7 +126,7 @@ def _grid(request: OcrRequest, page: Page) -> tuple[int, int]:
     return page_grid(width, height, request.resolution)
 
 
-def _by_tokens(base: Base, policy: NgramPolicy, other: Other) -> tuple[str | None, bool]:
+def _by_tokens(base: Base, policy: NgramPolicy, other: SideB) -> tuple[str | None, bool]:
     """Exclude an n-gram rule that chooses A's tokens up to where B diverges from A."""
     tokens = base.reading.tokens[: base.diverged + 1]
     if same_choices(base.policy, policy, tokens, base.reading.inputs.prompt_ids):

@@ -26,7 +26,7 @@ _UNQUANTISED = ("eager", "fast", VENDOR)
 
 
 @dataclass(frozen=True)
-class Other:
+class SideB:
     """B's reading of one page. None is not known."""
 
     name: str
@@ -38,7 +38,7 @@ class Other:
     quantisation: str | None = None
 
     @classmethod
-    def of(cls, result: OcrResult, name: str) -> Other:
+    def of(cls, result: OcrResult, name: str) -> SideB:
         """B from a result of any backend. Its prompt is known only with its inputs: a server or program may
         change ours."""
         request, inputs = result.request, result.inputs
@@ -53,7 +53,8 @@ class Other:
         )
 
     @functools.cached_property
-    def clean(self) -> str:
+    def clean_text(self) -> str:
+        """B's text without its end marker."""
         return clean_text(self.text)
 
     @property
@@ -83,7 +84,7 @@ class Match:
 class Matcher:
     """Compares readings with one B. `special` are texts of tokens that a server may strip."""
 
-    def __init__(self, other: Other, special: Sequence[str]) -> None:
+    def __init__(self, other: SideB, special: Sequence[str]) -> None:
         self.other = other
         stripped = re.compile("|".join(map(re.escape, special)) or "$^")
         self._forms: list[tuple[tuple[str, ...], Callable[[str], str]]] = [((), clean_text)]
@@ -95,11 +96,11 @@ class Matcher:
         """Tell whether a reading so far still agrees with B, or diverged only a short way back."""
         margin = _LEFT_AFTER if len(self._forms) == 1 else _LEFT_AFTER_MARKUP
         readings = (form(text) for _, form in self._forms)
-        return any(len(each) - _agreed(each, self.other.clean) <= margin for each in readings)
+        return any(len(each) - _agreed(each, self.other.clean_text) <= margin for each in readings)
 
     def match(self, text: str, tokens: Sequence[int], whole: bool = True) -> Match:
         """Match a reading. `whole` is true unless it was left early."""
-        theirs, size, tokens = self.other.tokens, len(self.other.clean), tuple(tokens)
+        theirs, size, tokens = self.other.tokens, len(self.other.clean_text), tuple(tokens)
         if theirs is not None and tokens == theirs:
             return Match(True, size, size, 0.0)
         if theirs and not self.other.ended and len(theirs) < len(tokens) and tokens[: len(theirs)] == theirs:
@@ -111,7 +112,7 @@ class Matcher:
         return best if better and not plain.exact else plain
 
     def _by_text(self, free: tuple[str, ...], text: str, whole: bool) -> Match:
-        theirs = self.other.clean
+        theirs = self.other.clean_text
         if text == theirs:
             return Match(True, len(theirs), len(theirs), 0.0, free)
         agreed = _agreed(text, theirs)

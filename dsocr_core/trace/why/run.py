@@ -16,7 +16,7 @@ from dsocr_core.reading.parity_records import InputLine
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.exclude import page_of
-from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.match import SideB
 from dsocr_core.trace.why.reader import Reader, Reading
 from dsocr_core.trace.why.search import Budget, Finding, Progress, Search
 
@@ -87,7 +87,7 @@ class Answer:
 def why(
     settings: Settings,
     pages: Iterable[Page],
-    other_of: Callable[[Page], Other],
+    other_of: Callable[[Page], SideB],
     budget: Budget | None = None,
     progress: Progress = lambda words, run, runs: None,
     cancel: CancelToken | None = None,
@@ -119,7 +119,7 @@ def why(
 _WORDS = {"eos": "end token", "length": "token limit", None: None}
 
 
-def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine, ...]:
+def fact_lines(request: OcrRequest, a: Reading, other: SideB) -> tuple[InputLine, ...]:
     """One line a fact of A's `request` and reading, and of B: equal, differs, or not known where one side
     does not tell."""
     prompt = build_prompt(request.required.prompt, request.template)

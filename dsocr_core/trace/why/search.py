@@ -12,7 +12,7 @@ from dsocr_core.models.hypotheses import Hypothesis, hypotheses_of, ngram_hypoth
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Base, Exclusion, Page, excluded
-from dsocr_core.trace.why.match import Match, Matcher, Other
+from dsocr_core.trace.why.match import Match, Matcher, SideB
 from dsocr_core.trace.why.reader import Reader, Reading
 
 Chosen = tuple[Hypothesis, ...]
@@ -85,7 +85,7 @@ class Search:
         self,
         reader: Reader,
         attempt: Attempt,
-        other: Other,
+        other: SideB,
         page: Page,
         budget: Budget | None = None,
         first: Sequence[str] = (),
@@ -182,7 +182,7 @@ class Search:
         while low < high:  # the fewest tokens whose text differs from B's
             middle = (low + high) // 2
             text = self._reader.text(ours[: middle + 1]).lstrip()
-            if self._other.clean.startswith(text.rstrip("\ufffd")):
+            if self._other.clean_text.startswith(text.rstrip("\ufffd")):
                 low = middle + 1
             else:
                 high = middle
@@ -205,7 +205,7 @@ def _key(chosen: Chosen) -> frozenset[str]:
     return frozenset(each.name for each in chosen)
 
 
-def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> Chosen:
+def _ordered(attempt: Attempt, other: SideB, first: Sequence[str]) -> Chosen:
     """Order: B's recorded settings, what explained other pages, the others; each change once."""
     recorded, inputs, request = list[Hypothesis](), other.inputs, attempt.request
     if inputs is not None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Results = Mapping[Side, OcrResult]
 """The results that are there, A's first."""
-MOST_PAIRS = 4000
+MOST_ROWS = 4000
+"""Most boxes, or pairs of boxes, that a page shows."""
 """A page has a hundred boxes; a hostile text may have any number."""
 _MOST_WORDS = 20_000
 """Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
@@ -121,13 +122,13 @@ def rows_of_pairs(pairs: Iterable[BoxPair]) -> list[Row]:
     rows = [
         replace(row, state="text") if row.state == "matched" and row.text_differs else row for row in rows
     ]
-    return sorted(rows, key=lambda row: (row.box.index, row.a is None))[:MOST_PAIRS]
+    return sorted(rows, key=lambda row: (row.box.index, row.a is None))[:MOST_ROWS]
 
 
 def single_rows(boxes: Iterable[Box], side: Side) -> list[Row]:
     """The boxes of the only side that has a result."""
     rows = (Row("single", box if side == "a" else None, box if side == "b" else None) for box in boxes)
-    return list(rows)[:MOST_PAIRS]
+    return list(rows)[:MOST_ROWS]
 
 
 def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Row]:

@@ -22,7 +22,7 @@ PAIR_PARAMETERS = {
 
 @dataclass(frozen=True)
 class PairState(LinkedState):
-    """The address counts sheets and blocks from one."""
+    """State of a page that shows a pair. Its link counts sheets and blocks from one."""
 
     def show_page(self, name: str) -> None:
         """Make `name` the page that is shown, nothing selected, from the next run on."""

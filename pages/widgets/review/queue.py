@@ -54,7 +54,7 @@ def group_of(page: PageReview) -> str:
 
 @dataclass(frozen=True)
 class Queue:
-    """Made afresh whenever the page is drawn or moved on."""
+    """Pages of a review under the chosen chips. Made again whenever the page is drawn or moves on."""
 
     review: Review
     given: Given

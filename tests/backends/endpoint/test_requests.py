@@ -143,7 +143,7 @@ def test_what_decides_a_result_is_in_its_key(page: Path) -> None:
 
         def key(**given: Any) -> str:
             backend = endpoint_of(server, **({"model": "m"} | given))
-            return backend.key(backend.settings.request(page))
+            return backend.cache_key(backend.settings.request(page))
 
         settings: list[dict[str, Any]] = [
             {}, {"flavour": "vllm"}, {"model": "other"}, {"body": {"seed": 1}}, {"prompt": "free_ocr"},

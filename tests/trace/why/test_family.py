@@ -15,7 +15,7 @@ from dsocr_core.page.documents import Page
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.exclude import Page as Facts
 from dsocr_core.trace.why.exclude import page_of
-from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.match import SideB
 from dsocr_core.trace.why.run import why
 from dsocr_core.trace.why.search import Budget
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
@@ -52,7 +52,7 @@ def found(reader: MemoReader, page: Page, name: str) -> Sequence[str]:
     usual = reader.read(reader.attempt(page))
     planted = reader.read(reader.attempt(page).changed(hypotheses[name].change))
     assert planted.text != usual.text, "it changes nothing here"
-    answer = why(reader.settings, [page], lambda _: Other("b", planted.text), Budget(60, 1e6), reader=reader)
+    answer = why(reader.settings, [page], lambda _: SideB("b", planted.text), Budget(60, 1e6), reader=reader)
     cause = answer.pages[0].finding.cause
     return () if cause is None else cause.names
 

@@ -15,7 +15,7 @@ from dsocr_core.models.hypotheses import CELLS, ngram_hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.match import SideB
 from dsocr_core.trace.why.reader import Reader
 from dsocr_core.trace.why.run import why
 from tests.trace.why.planted_causes import page_of_lines
@@ -41,7 +41,7 @@ def test_a_rule_is_found_from_the_text_alone(page: Path) -> None:
     text = reader.read(
         reader.attempt(Page(page, page.name)).changed(ngram_hypothesis(30, 90, CELLS).change)
     ).text
-    answer = why(SETTINGS, [Page(page, page.name)], lambda _: Other("b", text), reader=reader)
+    answer = why(SETTINGS, [Page(page, page.name)], lambda _: SideB("b", text), reader=reader)
     assert answer.sentence == "B is reproduced exactly with n-gram 30, window 90"
     document = answer.document()
     assert document["explained"] and document["pages"][0]["causes"] == ["ngram-30-90"]

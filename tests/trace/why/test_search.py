@@ -11,7 +11,7 @@ from dsocr_core.models.hypotheses import hypotheses_of
 from dsocr_core.reading.records import NgramPolicy, OcrRequest
 from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Page
-from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.match import SideB
 from dsocr_core.trace.why.reader import Reading
 from dsocr_core.trace.why.run import fact_lines
 from dsocr_core.trace.why.search import Budget, Finding, Search
@@ -56,7 +56,7 @@ class FakeReader:
 
 
 def search(
-    other: Other, budget: Budget | None = None, first: tuple[str, ...] = (), page: Page = BIG
+    other: SideB, budget: Budget | None = None, first: tuple[str, ...] = (), page: Page = BIG
 ) -> Finding:
     return Search(FakeReader(), A, other, page, budget, first).run()  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ def written(*names: str) -> str:
 @pytest.mark.parametrize("name", ["ngram-30-90", "roles", "tiles-6", "no-tiles", "no-exif", "fp16", "bf16"])
 def test_each_cause_is_found_alone(name: str) -> None:
     text = written(name) if name != "bf16" else written("fp16").replace("half ", "bf ")
-    found = search(Other("b", text))
+    found = search(SideB("b", text))
     if name == "bf16":
         assert found.cause is None and found.sentence.startswith("not explained")
     else:
@@ -81,33 +81,33 @@ def test_each_cause_is_found_alone(name: str) -> None:
     [("tiles-6", "ngram-30-90"), ("roles", "fp16"), ("no-newline", "tiles-32"), ("no-exif", "ngram-off")],
 )
 def test_two_causes_are_found_together(names: tuple[str, str]) -> None:
-    found = search(Other("b", written(*names)))
+    found = search(SideB("b", written(*names)))
     assert found.cause is not None and set(found.cause.names) == set(names)
 
 
 def test_a_limit_and_stripped_tokens_cost_no_run() -> None:
-    cut = search(Other("b", written()[:90]))
+    cut = search(SideB("b", written()[:90]))
     assert cut.cause is not None and cut.trials == []
     assert cut.sentence == "B is reproduced exactly with a token limit of 90 characters"
     ids = tuple(FakeReader().encode(written()))
-    assert search(Other("b", written()[:90], ids[:90])).cause.match.free == ("a token limit of 90",)  # type: ignore[union-attr]
+    assert search(SideB("b", written()[:90], ids[:90])).cause.match.free == ("a token limit of 90",)  # type: ignore[union-attr]
     stripped = written().replace("<|ref|>", "").replace("<|/ref|>", "")
-    assert search(Other("b", stripped)).sentence == "B is reproduced exactly with special tokens stripped"
+    assert search(SideB("b", stripped)).sentence == "B is reproduced exactly with special tokens stripped"
     both = written("roles").replace("<|ref|>", "").replace("<|/ref|>", "")
-    assert search(Other("b", both)).sentence.endswith(
+    assert search(SideB("b", both)).sentence.endswith(
         "role markers around the prompt and special tokens stripped"
     )
 
 
 def test_the_budget_ends_the_search_and_says_so() -> None:
-    found = search(Other("b", "something else entirely, of another model"), Budget(runs=3))
+    found = search(SideB("b", "something else entirely, of another model"), Budget(runs=3))
     assert (len(found.trials), found.cause) == (3, None)
     assert "the budget of 3 runs is spent" in found.sentence
-    assert "0 s" in (search(Other("b", "other"), Budget(seconds=0)).stopped or "")
+    assert "0 s" in (search(SideB("b", "other"), Budget(seconds=0)).stopped or "")
 
 
 def test_exclusions_name_their_reason() -> None:
-    found = search(Other("b", "x" * 80), page=Page(500, 700, turned=False, swapped=False))
+    found = search(SideB("b", "x" * 80), page=Page(500, 700, turned=False, swapped=False))
     why = {each.hypothesis.name: each.why for each in found.exclusions}
     assert why["ngram-20"] == why["tiles-640"] == "A does it too"
     assert why["tiles-6"] == "the page is cut into 2 x 3 tiles under both"
@@ -120,12 +120,12 @@ def test_what_b_says_of_itself_comes_first() -> None:
     text = FakeReader().write(
         replace(A, request=replace(A.request, no_repeat_ngram_size=40, ngram_window=77))
     )
-    found = search(Other("b", text, inputs=theirs))
+    found = search(SideB("b", text, inputs=theirs))
     assert found.sentence == "B is reproduced exactly with n-gram 40, window 77" and len(found.trials) == 1
 
 
 def test_equal_inputs_exclude_prompt_and_pixels() -> None:
-    found = search(Other("b", "x" * 80, inputs=INPUTS))
+    found = search(SideB("b", "x" * 80, inputs=INPUTS))
     why = {each.hypothesis.name: each.why for each in found.exclusions}
     assert why["roles"] == "the prompt's ids are equal"
     assert why["tiles-6"] == why["no-exif"] == "the pixels of all views are equal"
@@ -136,7 +136,7 @@ def test_equal_inputs_exclude_prompt_and_pixels() -> None:
 
 def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
     """The texts part in the first line, where no rule of 20 tokens and more forbids anything."""
-    found = search(Other("b", written("roles")))
+    found = search(SideB("b", written("roles")))
     why = {each.hypothesis.name: each.why for each in found.exclusions}
     assert why["ngram-30-90"].startswith("it forbids nothing else in the first ")
     assert len(found.trials) == 2 and found.cause is not None and found.cause.names == ("roles",)
@@ -145,9 +145,9 @@ def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
 def test_facts_are_equal_different_or_not_known() -> None:
     request = OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR.", template="roles")
     reading = Reading((1,), "a", "length", INPUTS)
-    silent = {line.name: line.state for line in fact_lines(request, reading, Other("b", "text"))}
+    silent = {line.name: line.state for line in fact_lines(request, reading, SideB("b", "text"))}
     assert set(silent.values()) == {"not known"}
-    other = Other("b", "t", inputs=INPUTS, prompt="<image>\nFree OCR.", finish="eos", quantisation="q8_0")
+    other = SideB("b", "t", inputs=INPUTS, prompt="<image>\nFree OCR.", finish="eos", quantisation="q8_0")
     lines = {line.name: line for line in fact_lines(request, reading, other)}
     assert lines["grid"].state == lines["n-gram size"].state == "equal"
     assert lines["prompt as read"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
