@@ -29,8 +29,7 @@ from dsocr_core.reading.records import OcrRequest, OcrResult
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
-DEFAULT_SLOTS = 256
-"""Pages read together where the job names no batch."""
+DEFAULT_SLOTS = 256  # pages read together where the job names no batch
 """Slots of the fast engine's batch where no number is given."""
 Message = dict[str, Any]
 

@@ -129,7 +129,7 @@ def may_overlap(device: torch.device) -> bool:
 
 
 @lru_cache
-def has_large_shared_memory(device: torch.device) -> bool:
+def takes_wide_tiles(device: torch.device) -> bool:
     """Tell whether a program may use 200 KiB of shared memory: on data centre GPUs from Hopper on."""
     if device.type != "cuda":
         return False

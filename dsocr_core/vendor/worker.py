@@ -27,8 +27,7 @@ from dsocr_core.vendor import protocol
 from dsocr_core.vendor.errors import StoppedByCaller, VendorFailed
 from dsocr_core.vendor.remote_code import check_modules, copy_for_import
 
-UNMASKED_FROM = (4, 53)
-"""First transformers whose Qwen2 attention ignores the mask of DeepSeek-OCR-2's encoder."""
+UNMASKED_FROM = (4, 53)  # transformers that ignores the mask of DeepSeek-OCR-2's encoder
 """First version of transformers that ignores an encoder's own mask."""
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.weights import LayerWeights
-from dsocr_core.kernels.launch import PLAIN, TRITON, has_large_shared_memory
+from dsocr_core.kernels.launch import PLAIN, TRITON, takes_wide_tiles
 from dsocr_core.kernels.prefill.activations import gated, quick_gelu
 from dsocr_core.kernels.prefill.add_norm import add_and_norm
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
@@ -101,7 +101,7 @@ class Ops:
         self, qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int
     ) -> None:
         """Attention in windows, `kernels.prefill.window_attention`; writes `out` (T, C)."""
-        launch = window_launch(window, has_large_shared_memory(qkv.device))
+        launch = window_launch(window, takes_wide_tiles(qkv.device))
         self.kernels(window_attention)(qkv, bias, terms, out, grid_side, window, launch)
 
     def prefix_attention(

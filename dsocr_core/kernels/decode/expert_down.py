@@ -16,8 +16,7 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, product_reference, rounded, unpacked
 
-DENSE_SEGMENTS = 8
-"""Parts in which a dense layer's product is summed, where its width can be divided so."""
+DENSE_SEGMENTS = 8  # parts in which a dense layer's product is summed, where its width is divisible
 """Parts into which a dense layer's row is cut, if its width allows."""
 
 

@@ -23,20 +23,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import (
-    Tile,
-    await_previous,
-    expect,
-    expect_all,
-    has_large_shared_memory,
-    overlapping,
-)
+from dsocr_core.kernels.launch import Tile, await_previous, expect, expect_all, overlapping, takes_wide_tiles
 from dsocr_core.kernels.matvec import silu
 
 
 def grouped_launches(slots: int, experts: int, dtype: torch.dtype, device: torch.device) -> tuple[Tile, Tile]:
     """Tiles of gate and up, and of down, chosen by the mean number of rows an expert."""
-    rows, roomy = slots / experts, has_large_shared_memory(device) and dtype.itemsize == 2
+    rows, roomy = slots / experts, takes_wide_tiles(device) and dtype.itemsize == 2
     if rows > 64 and roomy:  # a wide tile reads each row less often
         return Tile(128, 128, 64, 8, 4), Tile(128, 256, 64, 8, 4)
     if rows > 32 and roomy:
