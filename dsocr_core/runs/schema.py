@@ -107,12 +107,6 @@ TABLES: dict[str, pa.Schema] = {
         number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, metric=_TEXT, value=_REAL, unit=_TEXT,
         text=_TEXT,
     ),
-    # What its rules say of a launch, as it says it; speedup_percent is its estimate, where it has one.
-    "kernel_rules": _schema(
-        "number kernel launch rule text",
-        number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
-        speedup_type=_TEXT, speedup_percent=_REAL,
-    ),
     # Points of an older project's analytic sweeps. part: what is estimated, vision in prefill; engine: eager,
     # flash, or counted, which is torch's counter. other_flops are part of flops.
     "sweep_points": _schema(

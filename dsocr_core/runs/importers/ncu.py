@@ -1,7 +1,7 @@
 """Nsight Compute: `ncu --csv` of the pages details and raw, and its averages by kernel, as a profiled run.
 
 A table lies by itself, or in a folder with a folder a kernel, `kernel_0001_<md5>/`: there `ncu.details.csv`
-and, often, the same again section by section. Texts of rules are texts: nothing in them is followed.
+and, often, the same again section by section. What its rules say is not taken.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
 _KEY = ["process", "id"]
 _LAUNCH = ["process", "id", "kernel", "block", "grid", "device", "compute_capability", "stage"]
 _METRIC = ["section", "metric", "unit", "text"]
-_RULE = ["section", "rule", "type", "said", "speedup_type", "speedup"]
-_NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", *_LAUNCH, *_METRIC, *_RULE}
+_NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", *_LAUNCH, *_METRIC}
 _RANGES = re.compile(r"push/pop_range|start/stop_range")
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
 _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
 
 
 Launches = dict[str, pd.DataFrame]
-"""Tables of the history by name: of launches, metrics and rules, each with `process` and `id` of a launch."""
+"""Tables of the history by name: of launches and of metrics, each with `process` and `id` of a launch."""
 
 
 def numbered(found: Launches) -> dict[str, pa.Table]:
@@ -90,26 +89,21 @@ def _launches(tables: Iterable[Table]) -> Launches:
     ids = cells["id"].fillna("")
     refuse(~ids.str.fullmatch(r"[0-9]{1,9}"), "row {}: '{:.40}' is no launch's ID", ids)
     refuse(cells["kernel"].isna(), "row {} names no kernel")
-    refuse(cells[["metric", "rule", "section"]].isna().all(axis=1), "row {} has no metric and no rule")
+    refuse(cells[["metric", "section"]].isna().all(axis=1), "row {} has no metric and no section")
     cells = cells.assign(id=ids.astype(int), process=cells["process"].fillna(""))
     first = cells.drop_duplicates(_KEY)
     other = cells.duplicated(_KEY) & ~cells.duplicated([*_KEY, "kernel"])
     refuse(other, "row {}: launch {} is another kernel above", cells["id"])
-    rules = cells[cells["metric"].isna() & cells["rule"].notna() & cells["said"].notna()]
-    rules = rules[[*_KEY, *_RULE]].rename(columns={"said": "text"}).drop_duplicates()
     metrics = _metrics(cells.loc[cells["metric"].notna(), [*_KEY, *_METRIC]])
     if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
         raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
-    written = pd.concat([metrics["text"], rules["speedup"]])
-    values = parse_figures(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
-    values = values.where(values.abs() <= 1e18).to_numpy()
-    rules = rules.assign(speedup_percent=values[len(metrics) :]).drop(columns="speedup")
-    metrics = metrics.assign(value=values[: len(metrics)])
-    return {"kernel_launches": first[_LAUNCH], "kernel_metrics": metrics, "kernel_rules": rules}
+    values = parse_figures(metrics["text"], metrics["unit"], _COUNTS)
+    metrics = metrics.assign(value=values.where(values.abs() <= 1e18))
+    return {"kernel_launches": first[_LAUNCH], "kernel_metrics": metrics}
 
 
 def _long(table: Table) -> pd.DataFrame:
-    """A table as the details page has it, a row a metric or a rule, with the stage of its launch."""
+    """A table as the details page has it, a row a metric, with the stage of its launch."""
     report, rows = table.attrs["report"], table.assign(stage=None)
     if ranges := [name for name in table if _RANGES.search(name)]:
         joined = rows[ranges].fillna("").agg(" ".join, axis=1)
@@ -129,7 +123,7 @@ def _long(table: Table) -> pd.DataFrame:
         often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["invocations"])
         rows = pd.concat([rows, often]).sort_index(kind="stable")
     refuse(rows["text"].isna(), "not whole: row {} has no value")
-    return rows.reindex(columns=[*dict.fromkeys([*_LAUNCH, *_METRIC, *_RULE])])
+    return rows.reindex(columns=[*_LAUNCH, *_METRIC])
 
 
 def _stage(ranges: str) -> str | None:

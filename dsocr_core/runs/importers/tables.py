@@ -33,9 +33,7 @@ _SYNONYMS = {
     "min": "min_ns", "minimum": "min_ns", "max": "max_ns", "maximum": "max_ns", "stddev": "stddev_ns",
     "duration": "took", "time": "time_percent", "process id": "process", "kernel name": "kernel",
     "block size": "block", "grid size": "grid", "cc": "compute_capability", "section name": "section",
-    "metric name": "metric", "metric unit": "unit", "metric value": "text", "rule name": "rule",
-    "rule type": "type", "rule description": "said", "estimated speedup type": "speedup_type",
-    "estimated speedup": "speedup",
+    "metric name": "metric", "metric unit": "unit", "metric value": "text",
 }  # fmt: skip
 """Columns as some version prints them, without a unit, and here."""
 _OF_OTHERS = {"source", "gridxyz"}
