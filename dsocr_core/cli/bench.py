@@ -59,7 +59,7 @@ def bench(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
         images, profile, count=save,
     )  # fmt: skip
-    machine = MachineWatch(gpu=save)
+    machine = MachineWatch()
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
     document = measured.document()
