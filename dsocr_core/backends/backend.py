@@ -12,7 +12,7 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs import BackendSpec, Kind
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.fingerprints import file_of, result_key
+from dsocr_core.reading.fingerprints import files_of, result_key
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import Settings, SettingsError
 
@@ -96,7 +96,7 @@ class Backend:
 
     def cache_key(self, request: OcrRequest) -> str:
         """Hash of all that is known to decide the result of a page. Raises DsocrError."""
-        file = file_of(request)
+        file = files_of(request)[0]
         facts = {"backend": self.spec.kind, "target": self.spec.target, "page": request.name}
         return result_key(facts | {"image": file and file.sha256})
 

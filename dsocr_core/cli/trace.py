@@ -10,12 +10,12 @@ from rich.console import RenderableType
 from rich.status import Status
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, titled_table
-from dsocr_core.base.formatting import plural, share
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.formatting import plural
 from dsocr_core.cli.answers import Answer
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, shortened
+from dsocr_core.reading.trace_records import TraceSummary, shortened
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -100,35 +100,12 @@ def _trace_page(
 
 
 def _shown(summary: TraceSummary) -> list[RenderableType]:
-    """The sentence, the causes, and where something differs the curve by block."""
+    """The sentence, the causes and the counts."""
     alone = (("A", summary.only_a), ("B", summary.only_b))
-    shown: list[RenderableType] = [
+    return [
         Text(f"{summary.page}: {summary.sentence}", style="bold"),
         *(f"also: {cause.words}" for cause in summary.causes[1:]),
         f"{summary.differing:,} of {summary.compared:,} outputs differ; A {summary.a}, B {summary.b}, "
         f"{plural(summary.steps, 'decode step')}",
         *(f"only {side} has {shortened(names)}" for side, names in alone if names),
     ]
-    if summary.first is None:
-        return shown
-    spread = {1, *(round(summary.steps * fifth / 5) for fifth in range(1, 6))}
-    steps = sorted(step for step in spread if 0 < step <= summary.steps)
-    title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
-    columns = ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps))
-    table = titled_table(title, "block", *columns)
-    for block, cells in block_errors(summary).items():
-        row = ["", "", "", ""]
-        if first := cells.get(0):
-            ulp = "" if first.max_ulp is None else f"{first.max_ulp:,}"
-            row = [_figure(first.carried), _error(first), share(first.share), ulp]
-        table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
-    shown.append(table)
-    return shown
-
-
-def _error(cell: BlockError | None) -> str:
-    return "" if cell is None else _figure(cell.error) if cell.differing else "equal"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"

@@ -11,20 +11,20 @@ import colorsys
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes, name_text
 from dsocr_core.models.stages import INSIDE_PREFILL, Stage
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.markup import Box, Form
 from dsocr_core.reading.postprocess import clean_text, crops, result_mmd
 from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
+from dsocr_core.reading.writing import writing
 
 RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
 INFO, PREDICTIONS = "info.json", "predictions.jsonl"
@@ -45,7 +45,7 @@ def folder_key(path: str) -> str:
 class Export:
     """The form of llm-perf-opt in a run: a page's folder when it was read, all lines at the run's end.
 
-    `first` is the backend whose files lie at the top. Raises DsocrError where it cannot write.
+    `first` is the backend whose files lie at the top. Raises StorageError where it cannot write.
     """
 
     def __init__(self, directory: Path, first: BackendName) -> None:
@@ -53,7 +53,7 @@ class Export:
 
     def add(self, result: OcrResult, pages: Sequence[Image.Image]) -> None:
         """Write one result on its RGB pages."""
-        with self._writing():
+        with writing(self.directory):
             write_page(result, pages, self.folder(result.backend, result.request.image))
 
     def folder(self, backend: BackendName, image: Path) -> Path:
@@ -63,7 +63,7 @@ class Export:
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write every `predictions.jsonl` anew."""
         parts: dict[Path, IO[bytes]] = {}
-        with self._writing(), ExitStack() as stack:
+        with writing(self.directory), ExitStack() as stack:
             for line in lines:
                 part = self._root(line["backend"]) / f".part-{PREDICTIONS}"
                 if part not in parts:
@@ -78,32 +78,6 @@ class Export:
         if backend == VENDOR:
             return self.directory / VENDOR
         return self.directory if backend == self._first else self.directory / BACKENDS / backend
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            cause = error.strerror or " ".join(str(error).split())
-            words = f"results could not be written ({cause}); make room or give another directory"
-            raise DsocrError(f"{self.directory}: {words}") from error
-
-
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which replaces `folder` when the block ends well.
-
-    Its name is the page's, so that what a killed process wrote goes when the page is written again.
-    """
-    temporary = folder.with_name(f".part-{folder.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) -> None:
@@ -122,11 +96,18 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
         "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
-        "boxes": [_box(box) | {"page": box.page} if several else _box(box) for box in result.boxes],
+        "boxes": [
+            {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1, "text": box.text}
+            | {"label": box.label, **({"page": box.page} if several else {})}
+            for box in result.boxes
+        ],
         **({"pages": files, "notes": result.notes} if several else {}),
     }
-    with _appearing(folder) as temporary:
-        (temporary / "images").mkdir()
+    # Its name is the page's: what a killed process wrote goes when the page is written again.
+    temporary = folder.with_name(f".part-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        (temporary / "images").mkdir(parents=True)
         for number, page in enumerate(pages):
             own = [box for box in result.boxes if box.page == number]
             draw_boxes(page, own).save(temporary / result_image(form, number), quality=92)
@@ -137,11 +118,10 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         markdown = result_mmd(result.text_raw, form, result.blocks)
         (temporary / _TEXT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
         (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
-
-
-def _box(box: Box) -> dict[str, Any]:
-    width, height = box.x2 - box.x1, box.y2 - box.y1
-    return {"x": box.x1, "y": box.y1, "w": width, "h": height, "text": box.text, "label": box.label}
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def result_image(form: Form, number: int) -> str:
@@ -157,7 +137,7 @@ def failure(backend: BackendName, source: str, image: Path | None, error: str) -
 
 def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
     """The line of a page. `key` is a name for all that decided it."""
-    file, request = file_of(result.request), result.request
+    request, (file, *_) = result.request, files_of(result.request)
     measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
     return {
         "image": name_text(request.image.resolve()),

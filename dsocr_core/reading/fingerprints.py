@@ -40,14 +40,10 @@ def page_file(path: Path) -> PageFile | None:
     return None
 
 
-def file_of(request: OcrRequest) -> PageFile | None:
-    """The file of a request as recorded in it, else as it is now."""
-    return request.file or page_file(request.image)
-
-
 def files_of(request: OcrRequest) -> tuple[PageFile | None, ...]:
-    """The files of all images of a request, in their order."""
-    return (file_of(request), *(request.more_files or map(page_file, request.more)))
+    """The files of all images of a request, in their order, as recorded in it, else as they are now."""
+    file = request.file or page_file(request.image)
+    return (file, *(request.more_files or map(page_file, request.more)))
 
 
 def required_files(request: OcrRequest) -> tuple[PageFile, ...]:

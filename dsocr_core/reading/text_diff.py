@@ -121,7 +121,7 @@ def squeezed(text: str) -> str:
 _RULE = re.compile(r"(?:[-*_=][ \t]*){3,}|(?:```|~~~)\w*")
 _BAR_RULE = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?")
 _QUOTE = re.compile(r"^(?:>[ \t]+)+(?![\d.,]+$)")
-_HEADING, _CLOSING, _UNDERLINE = re.compile(r"#{1,6}[ \t]+"), re.compile("[ ]#+$"), re.compile("={3,}")
+_HEADING = re.compile(r"#{1,6}[ \t]+")
 _BULLET = re.compile(r"[-*+•◦▪·][ \t]+(?![\d.,]+$)")
 _NUMBER = re.compile(r"\(?(\d{1,3}|[a-z]|[ivxlc]{2,6})[.)](?=\s|[^\W\d])[ \t]*")
 _TICK = re.compile(r"(?:\[[ \t]?([ xX])[ \t]?\]|[☐☑☒□✓✔✅])(?=\s|$)")
@@ -131,7 +131,7 @@ def _blocks(lines: list[str]) -> list[str]:
     """Lines with the marks of items, headings, rows and cells; lines that only draw a rule are left out."""
     has_bars = any("|" in line and _BAR_RULE.fullmatch(line.strip()) for line in lines)
     found, indents, in_list = [], list[int](), True
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line in lines:
         body = _QUOTE.sub("", line.strip())
         if not body:
             in_list = True  # a numbered line is an item after a blank line or another item
@@ -145,9 +145,8 @@ def _blocks(lines: list[str]) -> list[str]:
             continue
         if _RULE.fullmatch(body):
             continue
-        heading = _HEADING.match(body)
-        if heading or _UNDERLINE.fullmatch(following.strip()):
-            found.append(f"{HEADING}{_CLOSING.sub('', body[heading.end() if heading else 0 :])}{END}")
+        if heading := _HEADING.match(body):
+            found.append(f"{HEADING}{body[heading.end() :]}{END}")
             in_list, indents = True, []
             continue
         item, number = _BULLET.match(body), _NUMBER.match(body) if in_list else None

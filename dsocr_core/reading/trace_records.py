@@ -94,7 +94,7 @@ class TraceSummary:
         }  # fmt: skip
 
 
-# --- the error that each block takes and gives, step by step --------------------------------------
+# --- the error that each block gives, step by step -------------------------------------------------
 
 _BLOCK = re.compile(r"(\w+\.(?:block|layer)\d+)\.(.+)")
 _BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
@@ -102,13 +102,11 @@ _BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
 
 @dataclass(frozen=True)
 class BlockError:
-    """One block in one call. Errors are over A's standard deviation; None: not known."""
+    """One block in one call. Its error is over A's standard deviation; None: not known."""
 
     block: str
     call: int
-    carried: float | None  # in what the block takes from the one before
     error: float | None  # in what it gives, of its passes the largest
-    share: float  # share of the elements of what it gives that differ
     max_ulp: int | None
     outputs: int
     differing: int
@@ -124,20 +122,16 @@ def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
     grouped: dict[str, dict[int, list[TensorDifference]]] = {}
     for row in summary.tensors:
         grouped.setdefault(block_of(row.name), {}).setdefault(row.call, []).append(row)
-    carried: dict[int, float | None] = {}
     curve: dict[str, dict[int, BlockError]] = {}
     for block, calls in grouped.items():
         for call, rows in calls.items():
             # What the block gives, or the last of its parts where that has no tap.
             out = [row for row in rows if row.name in (block, f"{block}.out")] or rows[-1:]
-            error = max((row.error for row in out if row.error is not None), default=None)
-            cell = BlockError(
-                block, call, carried.get(call, 0.0), error, max(row.differing_share for row in out),
+            curve.setdefault(block, {})[call] = BlockError(
+                block, call, max((row.error for row in out if row.error is not None), default=None),
                 max((row.max_ulp for row in out if row.max_ulp is not None), default=None),
                 len(rows), sum(row.differs for row in rows),
             )  # fmt: skip
-            curve.setdefault(block, {})[call] = cell
-            carried[call] = error
     return curve
 
 

@@ -1,14 +1,31 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and what the system says where they cannot be."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import why_unwritable
+
+
+class StorageError(DsocrError):
+    """A storage cannot be read or written; names it and the cause."""
+
+
+@contextlib.contextmanager
+def writing(what: object) -> Iterator[None]:
+    """Make one line, which names what was written, of what the system or pyarrow raises inside."""
+    try:
+        yield
+    except OSError as error:
+        # Of its own words pyarrow makes a paragraph.
+        cause = os.strerror(error.errno) if error.errno else one_line(error)
+        words = f"could not be written ({cause}); make room or give another directory"
+        raise StorageError(f"{what}: {words}") from error
 
 
 def require_writable(folder: Path) -> None:

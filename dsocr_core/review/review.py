@@ -14,6 +14,7 @@ from dsocr_core.page.documents import natural_key
 from dsocr_core.reading.parity import Comparison, first_difference, with_page_size
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR, OcrRequest
+from dsocr_core.reading.writing import StorageError
 from dsocr_core.review.keys import ReviewError, review_key
 from dsocr_core.review.page import Names, PageReview, page_review
 from dsocr_core.review.pictures import PagePicture, find_picture
@@ -23,7 +24,6 @@ from dsocr_core.runs.record import RunRecord, described_backend, flattened, tole
 from dsocr_core.runs.results import Readings, RunSide, compared, pair, readings
 from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.storage import StorageError
 
 _CAUSE = "cause"
 """Kind of annotation: the cause that was reproduced of a page, under the key of its review."""

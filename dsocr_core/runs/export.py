@@ -14,9 +14,9 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.reading.markup import parse
 from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.reading.writing import writing
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import readings
-from dsocr_core.runs.storage import writing
 
 _DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
 _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")

@@ -25,11 +25,12 @@ from dsocr_core.base.errors import one_line
 from dsocr_core.base.paths import Temporary, why_unwritable
 from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity_records import RULE
+from dsocr_core.reading.writing import StorageError
 from dsocr_core.runs import ingest
 from dsocr_core.runs.ingest import At, Run
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.record import SCHEMA_VERSION
-from dsocr_core.runs.storage import EntryGone, RunStorage, StorageError, Version, directory_lock
+from dsocr_core.runs.storage import EntryGone, RunStorage, Version, directory_lock
 
 log = logging.getLogger(__name__)
 

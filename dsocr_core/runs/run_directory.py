@@ -33,13 +33,13 @@ from dsocr_core.base.sanitise import json_bytes, name_text, text_name
 from dsocr_core.reading.clean import FOLDER as CLEAN
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.records import BackendName, OcrResult
-from dsocr_core.reading.writing import write_whole
+from dsocr_core.reading.writing import StorageError, write_whole, writing
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
 from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import RunStorage, StorageError, sync_directory, sync_tree, writing, writing_into
+from dsocr_core.runs.storage import RunStorage, sync_directory, sync_tree, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.reading.writing import require_writable, write_whole
+from dsocr_core.reading.writing import StorageError, require_writable, write_whole, writing
 
 DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
 """Bytes of a run's document, of a file that `FileStore.read_many` reads, and of any file."""
@@ -39,10 +39,6 @@ Version = tuple[str, str]
 """State of a run's folder and its files: it changes with any of them."""
 
 
-class StorageError(DsocrError):
-    """A storage cannot be read or written; names it and the cause."""
-
-
 class EntryExists(StorageError):
     """An entry of this name is there already; entries never change."""
 
@@ -56,17 +52,6 @@ class DirectoryBusy(DsocrError):
 
 
 # --- writing ----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def writing(what: object) -> Iterator[None]:
-    """Make one line, which names what was written, of what the system or pyarrow raises inside."""
-    try:
-        yield
-    except OSError as error:
-        # Of its own words pyarrow makes a paragraph.
-        cause = os.strerror(error.errno) if error.errno else one_line(error)
-        raise StorageError(f"{what}: could not be written ({cause})") from error
 
 
 def sync_directory(directory: Path) -> None:

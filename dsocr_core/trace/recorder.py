@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.models.devices import device_name
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.record import record_run
@@ -27,7 +27,7 @@ def record_trace(
         dtype=str(resolve_dtype(settings.dtype, device)).removeprefix("torch."),
         preset=settings.preset_name, notes=f"Trace of {summary.page}: {summary.sentence}",
     )  # fmt: skip
-    first, file = summary.first, file_of(request)
+    first, file = summary.first, files_of(request)[0]
     parts = {name: [asdict(each) for each in getattr(summary, name)] for name in ("causes", "routers")}
     details = {**parts, "only_a": summary.only_a, "only_b": summary.only_b}
     names = ("a", "b", "steps", "equal", "compared", "differing", "sentence")

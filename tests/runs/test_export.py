@@ -14,12 +14,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.reading.writing import StorageError
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults
-from dsocr_core.runs.storage import StorageError
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 from tests.support.results import make_result
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import main
+from dsocr_core.reading.writing import StorageError
 from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage import RunStorage, StorageError
+from dsocr_core.runs.storage import RunStorage
 from tests.support.made_up_runs import record, timing, write_run
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.storage import FileStore, StorageError
+from dsocr_core.reading.writing import StorageError
+from dsocr_core.runs.storage import FileStore
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, plural, significant
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
 from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
@@ -33,7 +33,7 @@ def draw(comparison: Comparison, key: str) -> None:
         history = resources.history()
         history.refresh()
         request = comparison.request
-        file = file_of(request) if request.image.is_file() else None
+        file = files_of(request)[0] if request.image.is_file() else None
         found = traces_of(history, request.name, file.sha256 if file else None)
         if not found:
             st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
