@@ -16,7 +16,7 @@ from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import VERDICTS, Tolerance
+from dsocr_core.reading.parity_records import VERDICTS, Tolerance, Verdict, passes
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.results import parity_row
@@ -91,7 +91,7 @@ class Compared:
     has not read.
     """
 
-    verdicts: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
     error_rates: list[float] = field(default_factory=list)
     tokens_equal: Counter[bool] = field(default_factory=Counter)
     worst: list[Row] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Compared:
 
     @property
     def passed(self) -> int:
-        return self.verdicts["identical"] + self.verdicts["within_tolerance"]
+        return sum(count for verdict, count in self.verdicts.items() if passes(verdict))
 
     @property
     def failed(self) -> int:

@@ -39,8 +39,8 @@ LISTED = f"""
                WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
            ) AS contended,
            totals.pages, totals.failed, totals.new_tokens,
-           parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
-           parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable,
+           parity_totals.pages AS compared,
+           parity_totals.* EXCLUDE (run_id, pages),
            work.* EXCLUDE (run_id)
     FROM described
     LEFT JOIN (

@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS, Verdict
+from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS, VERDICTS, Verdict
 from dsocr_core.review.html import html_report
 from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components import show_gallery
@@ -20,7 +20,7 @@ from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
 from pages.widgets.shared import resources
-from pages.widgets.shared.labels import VERDICTS, verdict_html
+from pages.widgets.shared.labels import VERDICT_SIGNS, verdict_html
 from pages.widgets.shared.messages import plain
 from pages.widgets.streamlit_mends import rerun_page
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _PART = 60
 _CROP_SIDE, _MARGIN = 480, 12
 """Longest side of a crop in pixels, and the pixels of the page around its boxes."""
-_ORDER: list[Verdict] = ["not_comparable", "differs", "within_tolerance", "identical"]
 _POLL_S = 0.7
 
 
@@ -67,7 +66,7 @@ def answer_html(queue: Queue) -> str:
     elif causes:
         named = Counter(cause.name for cause in first).most_common(3)
         said += f" Likely causes: {', '.join(f'{name} {count}' for name, count in named)}."
-    worst: Verdict = min((page.verdict for page in pages), key=_ORDER.index, default="not_comparable")
+    worst: Verdict = max((page.verdict for page in pages), key=VERDICTS.index, default="not_comparable")
     reviewed = sum(page.name in queue.given for page in pages)
     names = f"{side_name('a', review)} against {side_name('b', review)}"
     return verdict_html(worst, said, [("", names), ("", f"{reviewed} of {len(pages)} reviewed")])
@@ -102,7 +101,7 @@ def _made(future: Future[resources.Picture]) -> resources.Picture | None:
 
 def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None) -> dict[str, Any]:
     """A page as the gallery takes it."""
-    (tone, sign), outputs = VERDICTS[page.verdict], without_settings(page.differences)
+    (tone, sign), outputs = VERDICT_SIGNS[page.verdict], without_settings(page.differences)
     reviewed = decision(page.name, queue.given)
     reviews = [f"{name}: {row.verdict}" for name, row in sorted(queue.given.get(page.name, {}).items())]
     kinds = ", ".join(dict.fromkeys(KINDS[item.kind] for item in outputs))

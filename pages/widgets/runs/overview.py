@@ -19,7 +19,6 @@ from pages.widgets.runs.address import GROUPS, STATE, bound, put, value
 from pages.widgets.shared import figure, plots
 from pages.widgets.shared.messages import plain
 
-PASSED = ("identical", "within_tolerance")
 FIGURES = {
     "pages/s": "Throughput: of pages read together as the bench measured it, else of their own times.",
     "s/page": "Latency: median seconds a page.",
@@ -64,7 +63,6 @@ def _runs(runs: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
     paces = pace.set_index("run_id").reindex(runs["run_id"])
     changed = runs["git_dirty"].eq(True).fillna(False)  # it may not be known whether files were changed
     compared = runs["compared"].astype(float)
-    passed = runs[list(PASSED)].astype(float).sum(axis=1)
     return pd.DataFrame(
         {
             "run_id": runs["run_id"],
@@ -74,7 +72,7 @@ def _runs(runs: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
             "pages/s": paces["pages_per_s"].astype(float).to_numpy(),
             "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
             "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
-            "same text": (passed / compared.where(compared > 0)).to_numpy(),
+            "same text": (runs["passed"].astype(float) / compared.where(compared > 0)).to_numpy(),
             "compared": compared.to_numpy(),
             "pages": runs["pages"].astype("Int64"),
             "marks": [marks(run) for run in runs.to_dict("records")],

@@ -61,7 +61,7 @@ Fact = tuple[str, str]
 """Name and value; the name may be empty."""
 
 
-VERDICTS: dict[Verdict, tuple[Tone, str]] = {
+VERDICT_SIGNS: dict[Verdict, tuple[Tone, str]] = {
     "identical": ("identical", "="), "within_tolerance": ("within", "≈"), "differs": ("differs", "≠"),
     "not_comparable": ("none", "?"),
 }  # fmt: skip
@@ -70,7 +70,7 @@ VERDICTS: dict[Verdict, tuple[Tone, str]] = {
 
 def verdict_html(verdict: Verdict, sentence: str, facts: Sequence[Fact] = (), note: str = "") -> str:
     """The answer of a page that was compared."""
-    tone, sign = VERDICTS[verdict]
+    tone, sign = VERDICT_SIGNS[verdict]
     return answer_html(f"{sign} {VERDICT_WORDS[verdict].upper()}", tone, sentence, facts, note)
 
 
