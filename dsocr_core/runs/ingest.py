@@ -129,7 +129,8 @@ class Run:
     id: str
     root: int
     version: str
-    directory: Path
+    place: Path
+    """The root's folder of runs."""
     tables: Sequence[str] = ()
     """Tables it has rows of."""
     damage: str | None = None
@@ -139,9 +140,13 @@ class Run:
     record: RunRecord | None = None
     parity_rule: object = None
 
+    @property
+    def directory(self) -> Path:
+        return self.place / self.id
+
     def files(self, table: str) -> list[str]:
         """Name the table's file, where there is one."""
-        return [f"{self.directory}/{table}.parquet"] if table in self.tables else []
+        return [f"{self.place}/{self.id}/{table}.parquet"] if table in self.tables else []
 
 
 def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[RunStorage]) -> list[Run]:
@@ -151,12 +156,12 @@ def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[RunStorage]) 
         "LEFT JOIN runs USING (run_id) ORDER BY runs.created, run_id"
     ).fetchall()
     places = [root.root / "runs" for root in roots]
-    return [Run(name, root, at, places[root] / name, *facts) for name, root, at, *facts in found]
+    return [Run(name, root, at, places[root], *facts) for name, root, at, *facts in found]
 
 
 def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
-    run = Run(name, root, version, storage.root / "runs" / name)
+    run = Run(name, root, version, storage.root / "runs")
     if version.startswith(UNLISTED):
         return replace(run, damage=version)
     try:

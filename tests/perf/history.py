@@ -100,10 +100,6 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
             run.add_rows("kernels", _kernels(random))
 
 
-def _names(pages: int) -> pa.Array:
-    return pa.array([f"invoices/page-{number:05d}.png" for number in range(pages)])
-
-
 def _table(count: int, columns: dict[str, Any]) -> pa.Table:
     """Columns of arrays, and of one value for all rows."""
     return pa.table(
