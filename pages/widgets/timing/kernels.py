@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from analytic_model.hardware import Hardware, card_named
+from analytic_model.hardware import card_named
 from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernels import (
     CLASS_RULE,
@@ -81,9 +82,9 @@ _NO_PROFILES = "Not both commits were profiled on this card: import a profile of
 def draw(chosen: RunSelection) -> None:
     """The choice of a run, and of one before it, and their kernels."""
     # Nsight's runs are profiled by nature: that filter does not count here.
-    passing = chosen.history.runs(**chosen.filters | {"profiled": None})["run_id"]
+    runs = chosen.with_profiled
     summed, profiled = (set(chosen.history.runs_with(name)) for name in ("kernels", "kernel_launches"))
-    runs = chosen.every[chosen.every["run_id"].isin(set(passing) & (summed | profiled))]
+    runs = runs[runs["run_id"].isin(summed | profiled)]
     if runs.empty:
         st.info(
             "No run with kernels passes the filters. Import a kernel summary of Nsight Systems or a profile "
@@ -95,7 +96,8 @@ def draw(chosen: RunSelection) -> None:
     there = [*runs["run_id"]]
     STATE.settle("run", there, there[0])
     STATE.settle("against", there)
-    stages = _stages(chosen, [each for each in (value("run"), value("against")) if each])
+    of = tuple(filter(None, (value("run"), value("against"))))
+    stages = resources.held("kernel stages", chosen.history.state_of_runs, of, lambda: _stages(chosen, of))
     if value("part") not in stages:
         put("part", "")
     one, two, three = st.columns([3, 3, 2], vertical_alignment="bottom")
@@ -120,9 +122,9 @@ def draw(chosen: RunSelection) -> None:
         _longest(chosen, run, stage)
 
 
-def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
-    longest, _ = chosen.history.query("kernels", run_ids=runs, top=1)
-    launches, _ = chosen.history.query("launches", run_ids=runs)
+def _stages(chosen: RunSelection, runs: tuple[str, ...]) -> list[str]:
+    longest, _ = chosen.history.query("kernels", run_ids=[*runs], top=1)
+    launches, _ = chosen.history.query("launches", run_ids=[*runs])
     stages = [frame["stage"].dropna() for frame in (longest, launches) if len(frame)]
     return in_order(pd.concat(stages)) if stages else []
 
@@ -185,37 +187,42 @@ def button(chosen: RunSelection, a: str, b: str, stage: str) -> None:
 
 @dataclass(frozen=True)
 class _Profile:
+    words: str
     rows: pd.DataFrame
     kernels: pd.DataFrame
-    device: Hardware | None
     sql: list[str]
+    device: str = ""
+    chart: Any = None
 
 
-def _read(chosen: RunSelection, run: str) -> _Profile:
+def _read(chosen: RunSelection, run: str, stage: str) -> _Profile:
+    """The profile of a run, of a stage or ("") of all; its roofline where its card's peaks are known."""
     launches, _ = chosen.history.query("launches", run_ids=[run])
     metrics, sql = chosen.history.query("launch_metrics", run_ids=[run])
     rows = profile_rows(launches, metrics)
+    kernels = by_kernel(rows)
+    if stage:
+        rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
+    words, counted = profile_words(rows, kernels), _counted(kernels)
     gpu = chosen.facts[run]["gpu"]
     capabilities = launches["compute_capability"].dropna().unique().tolist()
     name = device_name(metrics) or (gpu if isinstance(gpu, str) else None)
     device = card_named(name, next(iter(capabilities), None)) if len(capabilities) < 2 else None
-    return _Profile(rows, by_kernel(rows), device, [sql])
+    if device is not None and charts.roofs(counted, device):
+        chart = charts.kernel_roofline(counted.head(_MOST_DRAWN), device)
+        return _Profile(words, rows, kernels, [sql], device.name, chart)
+    no_roof = " No peaks of its card are known, so no roof is drawn." if len(counted) else ""
+    return _Profile(words + no_roof, rows, kernels, [sql])
 
 
 def _profile(chosen: RunSelection, run: str, stage: str) -> None:
-    """The profile of one run, of a stage or ("") of all."""
-    found = resources.held("timing profile", chosen.history.state_of_runs, run, lambda: _read(chosen, run))
-    rows, kernels, device = found.rows, found.kernels, found.device
-    if stage:
-        rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
-    words = profile_words(rows, kernels)
-    counted = _counted(kernels)
-    if len(counted) and not (device is not None and charts.roofs(counted, device)):
-        words += " No peaks of its card are known, so no roof is drawn."
-    figure.head(words, sql=found.sql, kernels_profiled=kernels, profile=rows)
-    if device is not None and charts.roofs(counted, device):
-        chart = charts.kernel_roofline(counted.head(_MOST_DRAWN), device)
-        figure.plot(chart, "kernel roofline", f"Kernels under the roofs of {device.name}")
+    found = resources.held(
+        "timing profile", chosen.history.state_of_runs, (run, stage), lambda: _read(chosen, run, stage)
+    )
+    kernels = found.kernels
+    figure.head(found.words, sql=found.sql, kernels_profiled=kernels, profile=found.rows)
+    if found.chart is not None:
+        figure.plot(found.chart, "kernel roofline", f"Kernels under the roofs of {found.device}")
     # A profile of few sections has not all columns.
     shown = kernels.drop(columns=[name for name in PROFILE if name in kernels and kernels[name].isna().all()])
     shown = shown.assign(

@@ -29,8 +29,8 @@ class RunSelection:
     """All runs of the session, newest first, profiled and trashed ones too: what a link may name."""
     runs: pd.DataFrame
     """Runs that pass the filters and the switches."""
-    filters: dict[str, Any]
-    """Arguments of the history's queries."""
+    with_profiled: pd.DataFrame
+    """These, and profiled ones whatever that switch says."""
     switched: dict[str, int]
     """Runs that each switch is about, whether it is on or off."""
 
@@ -84,7 +84,7 @@ def _found(history: History, filters: dict[str, Any], switches: dict[str, bool])
     every = history.runs(trashed=None)
     passing = every[every["run_id"].isin(set(history.runs(**filters)["run_id"]))]
     about = {name: passing[name].astype(bool) for name in switches}
-    hidden = pd.concat([of & (not switches[name]) for name, of in about.items()], axis=1).any(axis=1)
-    asked = {name: None if on else False for name, on in switches.items()}
     counts = {name: int(of.sum()) for name, of in about.items()}
-    return RunSelection(history, every, passing[~hidden], filters | asked, counts)
+    quiet = passing if switches["contended"] else passing[~about["contended"]]
+    shown = quiet if switches["profiled"] else quiet[~about["profiled"]]
+    return RunSelection(history, every, shown, quiet, counts)
