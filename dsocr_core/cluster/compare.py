@@ -131,7 +131,7 @@ def _badness(row: Row) -> tuple[int, float, int]:
 
 def _pairs(a: Output, b: Output, names: tuple[str | None, ...] = (None, None)) -> list[ShardPair]:
     """Shards that both outputs have, in order."""
-    of_a, of_b = ({of.index: of for of in each.markers(each.marker_names().values())} for each in (a, b))
+    of_a, of_b = ({of.index: of for of in each.markers()} for each in (a, b))
     places = a.store.location, b.store.location
     both = sorted(of_a.keys() & of_b.keys())
     return [ShardPair(places, (of_a[index], of_b[index]), names) for index in both]

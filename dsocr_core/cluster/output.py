@@ -124,21 +124,21 @@ class Output(ShardedRun):
 
         `times` are when the worker began and ended to read them, in seconds.
         """
-        base = f"shards/{shard}/{secrets.token_hex(8)}"
         readings, of_worker = shard_files(pages)
-        self.store.put(f"{base}.worker.parquet", of_worker)
-        self.store.put(f"{base}.parquet", readings)
         status, causes = Counter(page.status for page in pages), Counter[str]()
         for page in pages:
             if page.result is None:
                 cause = cause_of(page)
                 causes[cause if cause in causes or len(causes) < MOST_CAUSES else "other causes"] += 1
-        return Marker(
-            file=f"{base}.parquet", worker_file=f"{base}.worker.parquet", bytes=len(readings),
+        marker = Marker(
+            file=f"shards/{shard}/{secrets.token_hex(8)}.parquet",
             sha256=hashlib.sha256(readings).hexdigest(), worker_sha256=hashlib.sha256(of_worker).hexdigest(),
             shard=shard, read=status["read"], failed=status["failed"], quarantined=status["quarantined"],
             causes=dict(causes), worker=worker, began=times[0], ended=times[1],
         )  # fmt: skip
+        self.store.put(marker.worker_file, of_worker)
+        self.store.put(marker.file, readings)
+        return marker
 
     def commit(self, marker: Marker) -> bool:
         """Make an attempt visible. False where another attempt is; then this one's files are removed."""
@@ -153,18 +153,14 @@ class Output(ShardedRun):
 
     def clear_failed(self) -> int:
         """Make shards with failed pages unread. Returns the failed pages. Nobody else may write meanwhile."""
-        failed = [each for each in self.markers(self.marker_names().values()) if each.read < each.pages]
-        shards = {each.shard for each in failed}
-        for name in self.store.names("done"):
-            if name.partition(".")[0] in shards:
-                self.store.remove(f"done/{name}")
+        failed = [each for each in self.markers() if each.read < each.pages]
+        for marker in failed:
+            self.store.remove(marker.name)
         return sum(each.pages - each.read for each in failed)
 
     def clear_attempts(self) -> int:
         """Remove files that no marker names. Returns how many. Nobody else may write meanwhile."""
-        visible: set[str] = set()
-        for marker in self.markers(f"done/{name}" for name in self.store.names("done")):
-            visible |= {marker.file, marker.worker_file}
+        visible = {file for marker in self.markers() for file in (marker.file, marker.worker_file)}
         shards = self.store.names("shards")
         files = (f"shards/{shard}/{name}" for shard in shards for name in self.store.names(f"shards/{shard}"))
         removed = [file for file in files if file not in visible]

@@ -115,7 +115,7 @@ class Driver:
         """Yield shards that are not committed; committed ones are added to the figures."""
         if self.redo:
             self.progress.say(f"shards of {self.output.clear_failed():,} failed pages are read again")
-        markers = list(self.output.markers(self.output.marker_names().values()))
+        markers = list(self.output.markers())
         self.figures = read_status(self.output)
         if markers:
             self.progress.say(f"{self.figures.pages:,} pages were committed before, and are skipped")

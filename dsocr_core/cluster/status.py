@@ -86,7 +86,7 @@ def read_status(output: Output) -> Figures:
     output.run()
     complete = output.document(COMPLETE)
     figures = Figures(None if complete is None else int(complete["pages"]))
-    for marker in output.markers(output.marker_names().values()):
+    for marker in output.markers():
         figures.add(marker)
     return figures
 

@@ -5,7 +5,6 @@
     shards/SHARD/ATTEMPT.parquet   rows of readings; the same bytes, whoever has read the pages
     shards/SHARD/ATTEMPT.worker.parquet   their columns that depend on who has
     done/SHARD.json      the marker of a shard: names its attempt; only what a marker names is visible
-    done/SHARD.1.json    the same of pages that were read again; the highest generation counts
 
 A page's number is its place: shards have as many pages as `run.json` says, in their order.
 """
@@ -27,8 +26,8 @@ import pyarrow.parquet as pq
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
-from dsocr_core.reading.records import OcrResult, result_from_jsonable
+from dsocr_core.reading.jsonable import from_jsonable
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.results import SCHEMA, result_of, result_table, row_table
 from dsocr_core.runs.schema import read_rows
 from dsocr_core.runs.storage import SMALL_BYTES, FileStore
@@ -104,10 +103,6 @@ def _page(number: int, row: dict[str, Any], of_worker: dict[str, Any]) -> PageRe
     if result is None:
         facts = {each["name"] for each in row["environment"] or ()}
         return replace(own, error=row["error"] or "no text", quarantined=_QUARANTINED in facts)
-    if row.get("more"):  # an output until 29 November 2026: environment and steps as JSON
-        values, more = to_jsonable(result), parse_json(row["more"], any_number=True)
-        more |= {"environment": values["environment"] | more["environment"], "timings": row["timings"]}
-        result = result_from_jsonable(values | more)
     return replace(own, result=result)
 
 
@@ -127,9 +122,6 @@ class Marker:
 
     file: str
     """File of readings, below the output."""
-    worker_file: str
-    """File of what depends on who read them."""
-    bytes: int
     sha256: str
     worker_sha256: str
     shard: str
@@ -152,11 +144,16 @@ class Marker:
         return f"done/{self.shard}.json"
 
     @property
+    def worker_file(self) -> str:
+        """File of what depends on who read them."""
+        return f"{self.file.removesuffix('.parquet')}.worker.parquet"
+
+    @property
     def index(self) -> int:
         return int(self.shard.partition("-")[0])
 
 
-_MARKER = re.compile(r"(\d{9}-[0-9a-f]{16})(?:\.(\d{1,4}))?\.json")
+_MARKER = re.compile(r"\d{9}-[0-9a-f]{16}\.json")
 
 
 def marker_bytes(values: Mapping[str, Any]) -> bytes:
@@ -175,9 +172,9 @@ def _marker(content: bytes) -> Marker | None:
         if values.pop("digest", None) == _digest(values):
             known = {each.name: values[each.name] for each in fields(Marker) if each.name in values}
             marker = from_jsonable(Marker, known)
-            own = re.compile(rf"shards/{re.escape(marker.shard)}/[0-9a-f]+(\.worker)?\.parquet")
-            if _MARKER.fullmatch(f"{marker.shard}.json") and own.fullmatch(marker.file):
-                return marker if own.fullmatch(marker.worker_file) else None
+            own = rf"shards/{re.escape(marker.shard)}/[0-9a-f]+\.parquet"
+            if _MARKER.fullmatch(f"{marker.shard}.json") and re.fullmatch(own, marker.file):
+                return marker
     return None
 
 
@@ -208,17 +205,10 @@ class ShardedRun:
     def marker(self, name: str) -> Marker | None:
         return next(self.markers([name]), None)
 
-    def marker_names(self) -> dict[str, str]:
-        """The markers that count by the names of their shards."""
-        highest: dict[str, tuple[int, str]] = {}
-        for name in self.store.names("done"):
-            if (found := _MARKER.fullmatch(name)) is not None:
-                one = (int(found[2] or 0), f"done/{name}")
-                highest[found[1]] = max(highest.get(found[1], one), one)
-        return {shard: name for shard, (_, name) in highest.items()}
-
-    def markers(self, names: Iterable[str]) -> Iterator[Marker]:
-        """Markers that exist."""
+    def markers(self, names: Iterable[str] | None = None) -> Iterator[Marker]:
+        """Markers that exist; where none is named, those of all shards in their order."""
+        if names is None:
+            names = [f"done/{name}" for name in self.store.names("done") if _MARKER.fullmatch(name)]
         for name, content in self.store.read_many(names):
             if (marker := _marker(content)) is None:
                 raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it")

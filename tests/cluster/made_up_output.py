@@ -31,7 +31,7 @@ def planned(output: Output, job: Job, files: Sequence[str]) -> list[Shard]:
     """Begin an output, and list all of it; PDFs have a page."""
     output.begin(job)
     shards = list(cut(job, files, lambda path: 1))
-    list(output.unread(shards, output.markers(output.marker_names().values())))
+    list(output.unread(shards, output.markers()))
     return shards
 
 
@@ -51,7 +51,7 @@ def readings(location: str) -> list[PageReading]:
 
 
 def sorted_markers(output: Output) -> list[Marker]:
-    return sorted(output.markers(output.marker_names().values()), key=lambda marker: marker.index)
+    return [*output.markers()]
 
 
 def check_exactly_once(location: str, count: int, special: Special | None = None) -> None:

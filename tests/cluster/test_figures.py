@@ -11,7 +11,7 @@ from dsocr_core.runs.sharded import Marker
 def marker(index: int, worker: str, began: float, ended: float, read: int = 50, **failed: object) -> Marker:
     given = {"failed": 0, "quarantined": 0, "causes": {}} | failed
     return Marker(
-        file="f", worker_file="t", bytes=1, sha256="", worker_sha256="", shard=f"{index:09d}-{0:016x}",
+        file="f", sha256="", worker_sha256="", shard=f"{index:09d}-{0:016x}",
         worker=worker, began=began, ended=ended, read=read, **given,  # type: ignore[arg-type]
     )  # fmt: skip
 

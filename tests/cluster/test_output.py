@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.base.errors import DsocrError
@@ -19,7 +16,6 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
 from tests.cluster.made_up_output import a_result
 from tests.support.paths import ROOT
@@ -46,7 +42,7 @@ def attempt(output: Output, pages: list[PageReading]) -> Marker:
 
 
 def texts(output: Output) -> list[str]:
-    markers = output.markers(sorted(output.marker_names().values()))
+    markers = output.markers()
     pages = (page for marker in markers for page in output.pages(marker))
     return [page.result.text_raw for page in pages if page.result is not None]
 
@@ -68,11 +64,10 @@ def test_shards_with_failed_pages_are_made_unread(output: Output) -> None:
     failed = attempt(output, pages_of(range(3), failed=1))
     assert output.commit(failed)
     shard = "000000001-0123456789abcdef"
-    files = {"file": f"shards/{shard}/0.parquet", "worker_file": f"shards/{shard}/0.worker.parquet"}
-    whole = replace(failed, shard=shard, read=3, failed=0, **files)  # type: ignore[arg-type]
+    whole = replace(failed, shard=shard, read=3, failed=0, file=f"shards/{shard}/0.parquet")
     output.store.put(whole.name, marker_bytes(asdict(whole)))
     assert output.clear_failed() == 1
-    assert list(output.marker_names()) == [whole.shard]
+    assert [each.shard for each in output.markers()] == [whole.shard]
     assert read_status(output).document()["failed"] == 0
 
 
@@ -89,7 +84,7 @@ def test_a_marker_that_nobody_wrote_is_named(tmp_path: Path, wrong: bytes | dict
         content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
     with pytest.raises(OutputError, match="no marker of a shard"):
-        list(output.markers(output.marker_names().values()))
+        list(output.markers())
 
 
 def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them() -> None:
@@ -102,17 +97,6 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
     (readings, of_worker), (again, others) = shard_files(pages), shard_files(elsewhere[::-1])
     assert readings == again and of_worker != others
     assert read_shard(readings, others, range(20)) == elsewhere
-
-
-def test_a_shard_of_an_earlier_version_reads_on() -> None:
-    """Until 29 November 2026 environment and steps were JSON."""
-    pages, rows = pages_of(range(3), failed=1), list[dict[str, Any]]()
-    for page in pages:
-        more = page.result and json.dumps({"environment": page.result.environment, "top_two": []})
-        rows.append({"timings": to_jsonable(page.result and page.result.timings), "more": more})
-    with pa.BufferOutputStream() as stream:
-        pq.write_table(pa.Table.from_pylist(rows), stream)
-    assert read_shard(shard_files(pages)[0], stream.getvalue().to_pybytes(), range(3)) == pages
 
 
 # --- drivers --------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes:
             run.wait()
             driver, began = driver + 1, time.monotonic()
             run = processes.run(name := f"run-{driver}", *local)
-            wait_for(lambda: "going on with the run" in processes.said(name), "the next driver")
+            wait_for(lambda: "pages were committed before" in processes.said(name), "the next driver")
             assert time.monotonic() - began < GOES_ON_S
     assert run.wait(WAIT_S) == 0, processes.said(f"run-{driver}")
     hashes = []

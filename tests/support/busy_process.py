@@ -117,7 +117,8 @@ def drive(root: Path, _: str, __: Path) -> None:
 
     with output.driving(), ThreadPoolExecutor(2) as threads:
         shards = planned(output, job, files)
-        left = [shard for shard in shards if shard.name not in output.marker_names()]
+        done = {marker.shard for marker in output.markers()}
+        left = [shard for shard in shards if shard.name not in done]
         list(threads.map(read, [shard for shard in left for _ in range(2)]))
         output.clear_attempts()
 

@@ -119,7 +119,7 @@ def read_sharded_run(location: str) -> ImportedRun:
         document = run.run()
         check_version(document)
         record = RunRecord.from_json(document)
-        markers = sorted(run.markers(run.marker_names().values()), key=lambda marker: marker.index)
+        markers = [*run.markers()]
         planned = (run.document(COMPLETE) or {}).get("pages")
         found = sum(marker.pages for marker in markers)
         if found != planned or found > MOST_PAGES:
