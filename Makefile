@@ -25,7 +25,7 @@ test-slow: install-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow and not gpu and not browser" --ignore tests/browser
 	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and slow"
 
-# Thousands of hostile files, texts and settings: make hostile MINUTES=20 SEED=1
+# Thousands of hostile files, addresses and answers: make hostile MINUTES=20 SEED=1
 MINUTES ?= 5
 SEED ?= 0
 hostile: install-dev

@@ -15,10 +15,12 @@ from dsocr_core.page.documents import expand, load_image, pdf_page_count, render
 from tests.hostile.damage import damaged
 
 MOST_PIXELS = 20_000_000
-_FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "AVIF")
-_RGB_ONLY = ("AVIF", "WEBP", "JPEG2000")
-_MODES = ("RGB", "L", "1", "RGBA", "I;16", "F")
-_PAGE_TREE = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>"]
+_MODES = {
+    "PNG": ("RGB", "L", "1", "RGBA", "I;16"), "TIFF": ("RGB", "L", "1", "RGBA", "I;16", "F"),
+    "JPEG": ("RGB", "L"), "GIF": ("RGB", "L", "1"), "BMP": ("RGB", "L", "1"), "PPM": ("RGB", "L", "1"),
+    "AVIF": ("RGB",), "WEBP": ("RGB",), "JPEG2000": ("RGB",),
+}  # fmt: skip
+PAGE_TREE = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>"]
 
 
 # --- images -----------------------------------------------------------------------------------------
@@ -27,11 +29,9 @@ _PAGE_TREE = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Coun
 def images(random: Random, folder: Path) -> str | None:
     """One image, opened. Raises DsocrError when it is refused."""
     path = folder / random.choice(("a.png", "a.jpg", "a.tif", "a", "a.webp", "é.gif"))
-    kind = random.random()
-    if kind < 0.08:
-        path.write_bytes(_claiming_image(random))
-    else:
-        path.write_bytes(damaged(random, _intact(random.choice(_FORMATS), random.choice(_MODES))))
+    kind = random.choice([*_MODES])
+    intact = _intact(kind, random.choice(_MODES[kind]))
+    path.write_bytes(_claiming_image(random) if random.random() < 0.08 else damaged(random, intact))
     (page, *_) = expand([path], work_directory=folder / "pages", max_pixels=MOST_PIXELS)
     image = load_image(page.path, MOST_PIXELS)
     if image.mode != "RGB" or not 0 < image.width * image.height <= MOST_PIXELS:
@@ -41,22 +41,23 @@ def images(random: Random, folder: Path) -> str | None:
 
 @functools.cache
 def _intact(kind: str, mode: str) -> bytes:
-    deep = kind not in ("TIFF", "PNG") or (kind == "PNG" and mode == "F")
-    plain = kind in _RGB_ONLY or (deep and mode in _MODES[3:])
     buffer = io.BytesIO()
-    Image.effect_noise((37, 23), 90).convert("RGB" if plain else mode).save(buffer, kind)
+    Image.effect_noise((37, 23), 90).convert(mode).save(buffer, kind)
     return buffer.getvalue()
 
 
 def _claiming_image(random: Random) -> bytes:
     """A PNG whose header says any size, over rows that may be there or not."""
-    width, height = random.choices((1, 2, 4_000, 65_535, 65_536, 10**7, 10**8, 2**31 - 1), k=2)
-    depth, colour = random.choice(((8, 0), (8, 2), (8, 6), (16, 2), (1, 0), (8, 3), (7, 9)))
-    rows = zlib.compress(bytes(random.choice((1, 1000, 10**6))))
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, random.choice((0, 1)))
-    chunks = [(b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")]
-    if random.random() < 0.3:
-        chunks.insert(1, (b"zTXt", b"k\0\0" + zlib.compress(bytes(10**6))))
+    size = random.choices((1, 2, 4_000, 65_535, 65_536, 10**7, 10**8, 2**31 - 1), k=2)
+    depth = random.choice(((8, 0), (8, 2), (8, 6), (16, 2), (1, 0), (8, 3), (7, 9)))
+    text = [(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**6)))] * (random.random() < 0.3)
+    return png((*size, *depth, 0, 0, random.choice((0, 1))), bytes(random.choice((1, 1000, 10**6))), *text)
+
+
+def png(header: tuple[int, ...], rows: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """A PNG of this header and these rows, whatever the one says of the other."""
+    start = (b"IHDR", struct.pack(">IIBBBBB", *header))
+    chunks = (start, *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
@@ -108,7 +109,7 @@ def stream(dictionary: bytes, data: bytes) -> bytes:
 def one_page(content: bytes, resources: bytes = b"", objects: list[bytes] | None = None) -> bytes:
     """A page of A4 with this content stream as object 4; further objects from 5 on."""
     page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Resources<<%s>>/Contents 4 0 R>>" % resources
-    return document([*_PAGE_TREE, page, content, *(objects or [])])
+    return document([*PAGE_TREE, page, content, *(objects or [])])
 
 
 def nested_forms(depth: int, times: int) -> bytes:
@@ -138,7 +139,7 @@ def claiming(pages: int, side: int) -> bytes:
     """A PDF that says it has so many pages, its one page so large."""
     tree = b"<</Type/Pages/Kids[3 0 R]/Count %d>>" % pages
     page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 %d %d]/Contents 4 0 R>>" % (side, side)
-    return document([_PAGE_TREE[0], tree, page, stream(b"", b"0 0 9 9 re f")])
+    return document([PAGE_TREE[0], tree, page, stream(b"", b"0 0 9 9 re f")])
 
 
 _INTACT = many_operators(3), nested_forms(3, 2), flate_bomb(2_000, 1), claiming(1, 200)

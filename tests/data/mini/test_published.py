@@ -61,13 +61,11 @@ def test_files_of_every_published_case(case: dict[str, Any], tmp_path: Path) -> 
         assert boxed.size == size
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "boxes"),
-    [
-        *((text, []) for text in ("__import__('os').getcwd()", "[[1, 2, 3]]", "[" * 100_000,
-          "[[1e999, 0, 1, 1]]", '[["a", "b", "c", "d"]]', "[[NaN, 0, 1, 1]]", "{}", "7")),
-        ("[[0, 0, 999, 999], [1, 2], [0, 0, 1, 1]]", [(0, 0, 800, 600)]),
-    ],
-)  # fmt: skip
-def test_hostile_coordinates_give_no_box(coordinates: str, boxes: list[tuple[int, ...]]) -> None:
-    assert remote_module("results").pixel_boxes(coordinates, (800, 600)) == boxes
+def test_hostile_coordinates_give_no_box() -> None:
+    boxes_of = remote_module("results").pixel_boxes
+    assert boxes_of("[[0, 0, 999, 999], [1, 2], [0, 0, 1, 1]]", (800, 600)) == [(0, 0, 800, 600)]
+    for hostile in (
+        "__import__('os').getcwd()", "[[1, 2, 3]]", "[" * 100_000, "[[1e999, 0, 1, 1]]",
+        '[["a", "b", "c", "d"]]', "[[NaN, 0, 1, 1]]", "{}", "7",
+    ):  # fmt: skip
+        assert boxes_of(hostile, (800, 600)) == [], hostile[:40]
