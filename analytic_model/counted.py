@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parent
 _SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")
 _CACHE_LIMIT = 32 * 1024 * 1024
-_MOST_SHAPES = 50_000
-"""Most shapes of one model in the cache."""
 
 COUNTED_STEPS = 3
 """Decode steps of the published modules that must be counted before others are extrapolated."""
@@ -56,10 +54,6 @@ COUNTED_STEPS = 3
 Row = dict[str, Any]
 Counts = dict[str, int]
 """FLOPs by stage."""
-
-
-class NotExactError(DsocrError):
-    """The FLOPs of a decoded token do not grow evenly with the context, so they cannot be summed."""
 
 
 def workload_of(config: ModelConfig, shape: Shape) -> Workload:
@@ -190,9 +184,8 @@ def measured(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape
     new = {shape: work for shape, work in works.items() if str(shape) not in known}
     if new:
         known |= {str(shape): counts for shape, counts in _count(config, new).items()}
-        kept = dict([*known.items()][-_MOST_SHAPES:])
         with contextlib.suppress(OSError):  # a count that cannot be stored is made again
-            write_whole(file, json.dumps(kept).encode())
+            write_whole(file, json.dumps(known).encode())
     return {shape: known[str(shape)] for shape in works}
 
 
@@ -210,7 +203,7 @@ def _count(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, 
 
 
 def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, int]:
-    """FLOPs of all decoded tokens of each shape, from two counted tokens. Raises NotExactError."""
+    """FLOPs of all decoded tokens of each shape, from two counted tokens. Raises DsocrError."""
     window = config.decoder.window
     spans = {}
     for shape, work in works.items():
@@ -230,7 +223,7 @@ def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload])
     if high > low:
         growth, rest = divmod(at(high, prompt) - base, high - low)
         if rest:
-            raise NotExactError("FLOPs of a decoded token do not grow evenly with the context")
+            raise DsocrError("FLOPs of a decoded token do not grow evenly with the context")
 
     def summed(first: int, edge: int, last: int) -> int:
         count = edge - first + 1
@@ -239,7 +232,7 @@ def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload])
 
     for first, edge, last in steps:
         if last > edge and at(last, first) != base + growth * (edge - low):
-            raise NotExactError("FLOPs of a decoded token change beyond the decoder's window")
+            raise DsocrError("FLOPs of a decoded token change beyond the decoder's window")
     return {shape: summed(*span) if span[2] >= span[0] else 0 for shape, span in spans.items()}
 
 

@@ -70,7 +70,7 @@ def _layers(
     tally.add("layers.residual", "add", ops.add(rows * width, size), 2 * layers, steps)
 
     dense = min(config.first_dense_layers, layers)
-    _swiglu(tally, "layers.mlp", rows, width, config.intermediate_size, size, dense, steps)
+    tally.add_swiglu("layers.mlp", rows, width, config.intermediate_size, size, dense, steps)
     _mixture(tally, config, policy, rows, layers - dense, steps)
 
 
@@ -108,8 +108,9 @@ def _attention_core(
         tally.add_fused_attention(module, summed(fused), policy, layers, steps)
     elif policy.attention == "flash_attention_2":
         core = summed(fused)
-        hidden = policy.ignore_torch_unsupported_flops
-        tally.add_summed(module, "flash_attn", ops.without_flops(core) if hidden else core, layers, steps)
+        if policy.ignore_torch_unsupported_flops:
+            core = core._replace(flops=0)
+        tally.add_summed(module, "flash_attn", core, layers, steps)
     else:
 
         def product(number: int) -> Cost:
@@ -130,17 +131,6 @@ def _attention_core(
         tally.add_summed(f"{module}.values", "bmm", product(1), layers, steps)
 
 
-def _swiglu(
-    tally: Tally, module: str, rows: int, width: int, inner: int, size: int, layers: int, steps: int
-) -> None:
-    up = ops.linear(rows, width, inner, size, bias=False)
-    tally.add(f"{module}.gate_proj", "mm", up, layers, steps)
-    tally.add(f"{module}.up_proj", "mm", up, layers, steps)
-    tally.add(f"{module}.act", "silu_mul", ops.elementwise("silu_mul", rows * inner, size), layers, steps)
-    down = ops.linear(rows, inner, width, size, bias=False)
-    tally.add(f"{module}.down_proj", "mm", down, layers, steps)
-
-
 def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, layers: int, steps: int) -> None:
     """Add gate, routed experts and shared experts. How many rows run does not depend on the page.
 
@@ -158,17 +148,10 @@ def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, lay
     tally.add(f"{moe}.gate.topk", "topk", ops.topk(rows, experts, chosen), layers, steps)
     if rows > 1:  # a single row is not copied for its experts
         tally.add(f"{moe}.rows", "index", ops.elementwise("copy", routed * width, size), layers, steps)
-    up = ops.linear(routed, width, inner, size, False, read, experts)
-    tally.add(f"{moe}.experts.gate_proj", "mm", up, layers, steps)
-    tally.add(f"{moe}.experts.up_proj", "mm", up, layers, steps)
-    tally.add(
-        f"{moe}.experts.act", "silu_mul", ops.elementwise("silu_mul", routed * inner, size), layers, steps
-    )
-    down = ops.linear(routed, inner, width, size, False, read, experts)
-    tally.add(f"{moe}.experts.down_proj", "mm", down, layers, steps)
+    tally.add_swiglu(f"{moe}.experts", routed, width, inner, size, layers, steps, read, experts)
     summed = ops.weighted_sum(rows, chosen, width, size)
     tally.add(f"{moe}.combine", "weighted_sum", summed, layers, steps)
-    _swiglu(tally, f"{moe}.shared", rows, width, config.shared_width, size, layers, steps)
+    tally.add_swiglu(f"{moe}.shared", rows, width, config.shared_width, size, layers, steps)
     tally.add(f"{moe}.add", "add", ops.add(rows * width, size), layers, steps)
 
 

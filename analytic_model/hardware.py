@@ -13,10 +13,6 @@ from analytic_model.policy import Dtype
 from dsocr_core.base.errors import DsocrError
 
 
-class HardwareError(DsocrError, ValueError):
-    """A device that is not in the list, or a figure that is not a positive number."""
-
-
 @dataclass(frozen=True)
 class Hardware:
     name: str
@@ -36,13 +32,13 @@ class Hardware:
         for field in ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s"):
             value = getattr(self, field)
             if value is not None and not 0 < value < float("inf"):
-                raise HardwareError(f"{field} is {value!r}; expected a positive number")
+                raise DsocrError(f"{field} is {value!r}; expected a positive number")
 
     def peak_flops(self, dtype: Dtype) -> float:
-        """Peak in FLOP/s. Raises HardwareError where it is not known."""
+        """Peak in FLOP/s. Raises DsocrError where it is not known."""
         tflops = self.bfloat16_tflops if dtype == "bfloat16" else self.float32_tflops
         if tflops is None:
-            raise HardwareError(f"{dtype} peak of {self.name} is not known; choose a device that has it")
+            raise DsocrError(f"{dtype} peak of {self.name} is not known; choose a device that has it")
         return tflops * 1e12
 
     @property
@@ -124,9 +120,9 @@ HARDWARE: dict[str, Hardware] = {
 
 
 def hardware_named(name: str) -> Hardware:
-    """Device of that key. Raises HardwareError with the known keys."""
+    """Device of that key. Raises DsocrError with the known keys."""
     if name.lower() not in HARDWARE:
-        raise HardwareError(f"unknown hardware '{name}': choose one of {', '.join(HARDWARE)}")
+        raise DsocrError(f"unknown hardware '{name}': choose one of {', '.join(HARDWARE)}")
     return HARDWARE[name.lower()]
 
 
@@ -142,25 +138,15 @@ def card_named(name: str | None, capability: str | None = None) -> Hardware | No
 def with_figures(device: Hardware | None, peak: float | None, bandwidth: float | None) -> Hardware | None:
     """Device with a user's own figures, TFLOP/s of either dtype and GB/s; None where none is known.
 
-    Raises HardwareError where one of the two is missing, or is not a positive number.
+    Raises DsocrError where one of the two is missing, or is not a positive number.
     """
     if peak is None and bandwidth is None:
         return device
     if device is None:
         if peak is None or bandwidth is None:
-            raise HardwareError("the device is not known: give both --peak TFLOP/s and --bandwidth GB/s")
+            raise DsocrError("the device is not known: give both --peak TFLOP/s and --bandwidth GB/s")
         return Hardware("the figures given", peak, peak, bandwidth, "given by the user")
     name, source = f"{device.name} under the figures given", f"given by the user; else {device.source}"
-    return _with(replace(device, name=name, source=source), peak, peak, bandwidth)
-
-
-def _with(
-    device: Hardware, bfloat16: float | None, float32: float | None, bandwidth: float | None
-) -> Hardware:
-    """Copy of a device with the given figures in place of its own."""
-    return replace(
-        device,
-        bfloat16_tflops=device.bfloat16_tflops if bfloat16 is None else bfloat16,
-        float32_tflops=device.float32_tflops if float32 is None else float32,
-        bandwidth_gb_s=device.bandwidth_gb_s if bandwidth is None else bandwidth,
-    )
+    peaks = {} if peak is None else {"bfloat16_tflops": peak, "float32_tflops": peak}
+    bandwidths = {} if bandwidth is None else {"bandwidth_gb_s": bandwidth}
+    return replace(device, name=name, source=source, **peaks, **bandwidths)

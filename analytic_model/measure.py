@@ -109,7 +109,7 @@ class Meter:
     def _fusion(self, workload: Workload, features: list[Tensor]) -> Flops:
         """FLOPs of putting vision tokens into the prompt's embeddings."""
         flops: Flops = Counter()
-        if workload.num_views != workload.tile_count + 1:
+        if len(workload.views) != workload.tile_count + 1:
             return flops  # several views of no grid: the core has no fusion for them
         ids = torch.zeros(1, workload.sequence_length, dtype=torch.long, device=self.device)
         # The mask has values on the meta device too: fusion compares its sum with the vision tokens.

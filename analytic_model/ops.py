@@ -58,11 +58,6 @@ class Cost(NamedTuple):
         return Cost._make([*(value * copies * runs for value in moved), held])
 
 
-def without_flops(cost: Cost) -> Cost:
-    """The cost without FLOPs: torch's counter has no formula for the operator."""
-    return cost._replace(flops=0)
-
-
 def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int) -> Cost:
     """Sum of `cost_at(first)` .. `cost_at(first + steps - 1)` for a cost that is affine in the context.
 

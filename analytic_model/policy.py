@@ -16,10 +16,6 @@ Counter = Literal["meta", "cuda", "cpu"]
 DTYPE_BYTES: dict[str, int] = {"bfloat16": 2, "float32": 4}
 
 
-class PolicyError(DsocrError, ValueError):
-    """A policy field with an unknown value; names the field and its choices."""
-
-
 @dataclass(frozen=True)
 class Policy:
     ignore_torch_unsupported_flops: bool = True
@@ -42,7 +38,7 @@ class Policy:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
-                raise PolicyError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+                raise DsocrError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
     @property
     def element_bytes(self) -> int:

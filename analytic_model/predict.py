@@ -9,10 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from analytic_model import decoder, vision
-from analytic_model.ops import Cost
 from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
-from analytic_model.stage_cost import StageCost, total
-from analytic_model.workload import Workload, WorkloadError
+from analytic_model.stage_cost import StageCost
+from analytic_model.workload import Workload
 from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import spec_of
 from dsocr_core.models.stages import Stage
@@ -39,11 +38,6 @@ class Prediction:
     parameters: dict[str, int]
     """Parameters of each module and in total, from `parameters`."""
 
-    @property
-    def total(self) -> Cost:
-        """Sum of all stages. Its parameters are summed over stages; `parameters` has the model's."""
-        return total(stage.cost for stage in self.stages.values())
-
     def with_nested(self, stage: Stage) -> StageCost:
         """Cost of a stage with those inside it: prefill with vision."""
         if stage != Stage.PREFILL:
@@ -68,9 +62,6 @@ def predict(config: ModelConfig, workload: Workload, policy: Policy | None = Non
 
 def decode_step(config: ModelConfig, context: int, policy: Policy | None = None, batch: int = 1) -> StageCost:
     """Cost of one decoded token of each page, with `context` positions in the cache before it."""
-    for name, value in (("context", context), ("batch", batch)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise WorkloadError(f"{name} is {value!r}; expected an integer >= 1")
     return decoder.decode(config, context, 1, policy or Policy(), batch)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import pandas as pd
 
 from analytic_model.frames import EVERYTHING
-from analytic_model.hardware import HARDWARE, HardwareError
+from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, predict
 from analytic_model.roofline import bound
@@ -23,10 +23,6 @@ from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.stages import Stage
 
 Target = Literal["ttft", "tpot"]
-
-
-class TargetError(DsocrError, ValueError):
-    """A target that is not a positive number."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +40,12 @@ class Requirements:
 def requirements(
     config: ModelConfig, workload: Workload, target: Target, value: float, policy: Policy | None = None
 ) -> Requirements:
-    """Work out what a time of `value` milliseconds requires. Raises TargetError.
+    """Work out what a time of `value` milliseconds requires. Raises DsocrError.
 
     With a batch it is the time of all its pages together.
     """
     if not 0 < value < float("inf"):
-        raise TargetError(f"{target} is {value!r}; expected a positive number")
+        raise DsocrError(f"{target} is {value!r}; expected a positive number")
     policy, seconds = policy or Policy(), value / 1e3
     if target == "tpot":
         step = decode_step(config, workload.sequence_length, policy, workload.batch)
@@ -64,7 +60,7 @@ def requirements(
     total = needs.iloc[-1]
     rows = []
     for device in HARDWARE.values():
-        with suppress(HardwareError):  # devices without a known peak
+        with suppress(DsocrError):  # devices without a known peak
             peak = device.peak_flops(policy.dtype)
             # Stages run one after another.
             least_s = sum(bound(cost, device, policy.dtype).time_ms for cost in stages.values()) / 1e3

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from analytic_model.ops import Cost, without_flops
+from analytic_model.ops import Cost, elementwise, linear
 from analytic_model.policy import Counter, Policy
 from dsocr_core.models.stages import Stage
 
@@ -74,6 +74,18 @@ class Tally:
             cost = cost.times(layers, runs, holds=self.holds_weights)
         self.operators.append(OperatorCost(self.stage, module, operator, layers * runs, cost))
 
+    def add_swiglu(
+        self, module: str, rows: int, width: int, inner: int, size: int, layers: int, runs: int = 1,
+        read: int = 1, existing: int = 1,
+    ) -> None:  # fmt: skip
+        """Add a gated feed-forward, or `existing` experts of one shape, of which `read` get a row."""
+        up = linear(rows, width, inner, size, False, read, existing)
+        self.add(f"{module}.gate_proj", "mm", up, layers, runs)
+        self.add(f"{module}.up_proj", "mm", up, layers, runs)
+        self.add(f"{module}.act", "silu_mul", elementwise("silu_mul", rows * inner, size), layers, runs)
+        down = linear(rows, inner, width, size, False, read, existing)
+        self.add(f"{module}.down_proj", "mm", down, layers, runs)
+
     def add_summed(self, module: str, operator: str, cost: Cost, layers: int, runs: int) -> None:
         """Add an operator whose `cost` is already summed over one layer's runs."""
         if layers:
@@ -85,5 +97,5 @@ class Tally:
     ) -> None:
         """Add torch's fused attention with the name and FLOPs that its counter has for it."""
         if policy.counter == "cpu" and policy.ignore_torch_unsupported_flops:
-            cost = without_flops(cost)
+            cost = cost._replace(flops=0)
         self.add_summed(module, FUSED_ATTENTION[policy.counter], cost, layers, runs)

@@ -36,16 +36,12 @@ MOST_VALUE = 1_000_000
 _FIELDS: dict[Axis, str] = {"decode": "decode_tokens", "prompt": "prompt_tokens", "batch": "batch"}
 
 
-class SweepError(DsocrError, ValueError):
-    """A range or axis that cannot be swept; names the field."""
-
-
 def spread(first: int, last: int, points: int) -> tuple[int, ...]:
-    """That many whole numbers from `first` to `last`, evenly spaced, each once. Raises SweepError."""
+    """That many whole numbers from `first` to `last`, evenly spaced, each once. Raises DsocrError."""
     if not 1 <= points <= MOST_POINTS:
-        raise SweepError(f"points is {points}; expected 1 to {MOST_POINTS:,}")
+        raise DsocrError(f"points is {points}; expected 1 to {MOST_POINTS:,}")
     if not 0 <= first <= last <= MOST_VALUE:
-        raise SweepError(f"from {first} to {last} is no range; expected 0 <= from <= to <= {MOST_VALUE:,}")
+        raise DsocrError(f"from {first} to {last} is no range; expected 0 <= from <= to <= {MOST_VALUE:,}")
     steps = max(points - 1, 1)
     return tuple(dict.fromkeys(first + (last - first) * index // steps for index in range(points)))
 
@@ -71,7 +67,7 @@ def of_axis(base: Workload, axis: Axis, value: int) -> Workload:
         return tiled(base, near_square(max(value, 1)))
     if axis == "context":
         if value < 1:
-            raise SweepError(f"context is {value}; expected at least 1")
+            raise DsocrError(f"context is {value}; expected at least 1")
         return replace(base, decode_tokens=2)
     return replace(base, **{_FIELDS[axis]: value})  # type: ignore[arg-type]
 

@@ -200,7 +200,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
 def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
     """Make all comparisons for these configs, or for CONFIGS. Raises DsocrError."""
     known = {name: file for name, file in CONFIGS.items() if file.is_file()}
-    files = {_label(file): file for file in configs} or known
+    files = {str(file): file for file in configs} or known
     try:
         also = torch.device(device) if device else None
     except RuntimeError:
@@ -212,9 +212,3 @@ def verify(configs: Sequence[Path], quick: bool, device: str) -> Verification:
         work.core(name, config)
         work.parameters(name, config, files[name])
     return work
-
-
-def _label(path: Path) -> str:
-    """Name of a config: its name in CONFIGS, or the given path."""
-    file = (path / "config.json" if path.is_dir() else path).resolve()
-    return next((name for name, known in CONFIGS.items() if known.resolve() == file), str(path))

@@ -179,17 +179,7 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
     core = ops.attention(config.heads, config.head_dim, rows, rows, rows * tokens, size)
     tally.add_fused_attention("encoder.layers.attn.core", core, policy, layers)
     tally.add("encoder.layers.attn.o_proj", "mm", ops.linear(rows, width, width, size, bias=False), layers)
-    for name in ("gate_proj", "up_proj"):
-        inner = ops.linear(rows, width, config.mlp_width, size, bias=False)
-        tally.add(f"encoder.layers.mlp.{name}", "mm", inner, layers)
-    tally.add(
-        "encoder.layers.mlp.act",
-        "silu_mul",
-        ops.elementwise("silu_mul", rows * config.mlp_width, size),
-        layers,
-    )
-    outer = ops.linear(rows, config.mlp_width, width, size, bias=False)
-    tally.add("encoder.layers.mlp.down_proj", "mm", outer, layers)
+    tally.add_swiglu("encoder.layers.mlp", rows, width, config.mlp_width, size, layers)
     tally.add("encoder.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
     tally.add("encoder.norm", "rms_norm", norm)
 

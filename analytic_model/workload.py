@@ -13,10 +13,6 @@ from dsocr_core.models.spec import ModelSpec
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
 
 
-class WorkloadError(DsocrError, ValueError):
-    """A workload that is not possible; names the field and its value."""
-
-
 @dataclass(frozen=True)
 class Workload:
     views: tuple[int, ...]
@@ -36,20 +32,20 @@ class Workload:
         for name in ("prompt_tokens", "decode_tokens", "batch"):
             _at_least(name, getattr(self, name), 1)
         if not self.views:
-            raise WorkloadError("views is empty; a page has at least its global view")
+            raise DsocrError("views is empty; a page has at least its global view")
         for side in self.views:
             _at_least("views", side, PATCH_SIZE)
         if len(self.grid) != 2:
-            raise WorkloadError(f"grid is {self.grid!r}; expected (columns, rows)")
+            raise DsocrError(f"grid is {self.grid!r}; expected (columns, rows)")
         for number in self.grid:
             _at_least("grid", number, 1)
         if self.tile_count and len(self.views) != self.tile_count + 1:
             columns, rows = self.grid
-            raise WorkloadError(
+            raise DsocrError(
                 f"views has {len(self.views)} sides; a grid of {columns} x {rows} has {self.tile_count + 1}"
             )
         if len(set(self.views[: self.tile_count])) > 1:
-            raise WorkloadError(f"views has tiles of different sides: {self.views[: self.tile_count]}")
+            raise DsocrError(f"views has tiles of different sides: {self.views[: self.tile_count]}")
 
     @classmethod
     def from_image(
@@ -69,10 +65,6 @@ class Workload:
         grid = page_grid(width, height, chosen)
         return cls(view_sizes(chosen, grid), grid, prompt_tokens, decode_tokens, batch, family.newline)
 
-    @property
-    def num_views(self) -> int:
-        return len(self.views)
-
     @cached_property
     def tile_count(self) -> int:
         return tile_count(self.grid)
@@ -83,15 +75,10 @@ class Workload:
         tiles, rest = self.views[: self.tile_count], self.views[self.tile_count :]
         return tuple((len(list(group)), side) for part in (tiles, rest) for side, group in groupby(part))
 
-    @property
-    def tokens_per_view(self) -> tuple[int, ...]:
-        """Vision tokens of each view."""
-        return tuple(tokens_per_side(side) ** 2 for side in self.views)
-
     @cached_property
     def vision_tokens(self) -> int:
         """Outputs of the projector over all views of a page."""
-        return sum(self.tokens_per_view)
+        return sum(tokens_per_side(side) ** 2 for side in self.views)
 
     @cached_property
     def row_ends(self) -> int:
@@ -131,4 +118,4 @@ class Workload:
 
 def _at_least(name: str, value: int, minimum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise WorkloadError(f"{name} is {value!r}; expected an integer >= {minimum}")
+        raise DsocrError(f"{name} is {value!r}; expected an integer >= {minimum}")

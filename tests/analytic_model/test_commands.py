@@ -14,8 +14,9 @@ from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.requirements import requirements, sentence
 from analytic_model.roofline import bound
-from analytic_model.sweep import ENGINES, Axis, Quantity, SweepError, near_square, spread, sweep, tiled
+from analytic_model.sweep import ENGINES, Axis, Quantity, near_square, spread, sweep, tiled
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
@@ -152,7 +153,7 @@ def test_grids_are_as_square_as_their_tiles_allow_and_a_range_gives_each_number_
     assert tiled(A4, (1, 1)).views == (1024,) and tiled(A4, (2, 3)) == A4
     assert spread(1, 4, 10) == (1, 2, 3, 4) and spread(0, 100, 5) == (0, 25, 50, 75, 100)
     for first, last, points in ((5, 4, 3), (-1, 4, 3), (1, 4, 0), (1, 4, 10**6), (1, 10**9, 3)):
-        with pytest.raises(SweepError):
+        with pytest.raises(DsocrError):
             spread(first, last, points)
 
 

@@ -52,7 +52,6 @@ def test_costs_add_and_scale_and_runs_read_the_weights_again_and_hold_them_once(
             ops.attention_products(2, 4, 3, 5, 15, BF16)[1],
             Cost(240, 0, (30 + 40) * 2, 24 * 2, kv_bytes=40 * 2),
         ),
-        (ops.without_flops(ops.attention(2, 4, 3, 5, 15, BF16)), Cost(0, 150, (24 + 2 * 40) * 2, 24 * 2)),
         # 4 patches (2 x 2) against 2 key rows each: 8 pairs; 2 heads of 4; 4 offsets of 4 numbers.
         (ops.relative_scores(2, 4, 4, 8, 4, BF16), Cost(2 * 8 * 8, 0, (32 + 16) * 2, 16 * 2)),
         # 3 offsets of 4 numbers spread over a 2 x 2 square of (query, key).

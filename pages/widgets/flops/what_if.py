@@ -72,7 +72,7 @@ def _costs() -> None:
     cache = kv_cache_bytes(config.decoder, work.cached_length, policy.dtype, work.batch)
     words = (
         f"{amount(costs['flops'].sum(), 'FLOP')}, at least {amount(costs['bound_s'].sum(), 's')} on "
-        f"{hardware.name}: {work.num_views} views (tiles {columns} x {rows}), {work.image_tokens:,} image + "
+        f"{hardware.name}: {len(work.views)} views (tiles {columns} x {rows}), {work.image_tokens:,} image + "
         f"{work.prompt_tokens:,} text + {work.decode_tokens:,} new tokens, KV cache {amount(cache, 'B')}."
     )
     whole = summed_costs(costs, prediction.parameters["total"])
