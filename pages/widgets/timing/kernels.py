@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from analytic_model.hardware import card_named
+from analytic_model.hardware import Hardware, card_named
 from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernels import (
     CLASS_RULE,
@@ -191,44 +191,46 @@ class _Profile:
     rows: pd.DataFrame
     kernels: pd.DataFrame
     sql: list[str]
-    device: str = ""
-    chart: Any = None
+    device: Hardware | None
 
 
 def _read(chosen: RunSelection, run: str, stage: str) -> _Profile:
-    """The profile of a run, of a stage or ("") of all; its roofline where its card's peaks are known."""
+    """The profile of a run, of a stage or ("") of all; the device where a roof of it can be drawn."""
     launches, _ = chosen.history.query("launches", run_ids=[run])
     metrics, sql = chosen.history.query("launch_metrics", run_ids=[run])
     rows = profile_rows(launches, metrics)
     kernels = by_kernel(rows)
     if stage:
         rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
-    words, counted = profile_words(rows, kernels), _counted(kernels)
-    gpu = chosen.facts[run]["gpu"]
+    words, counted, gpu = profile_words(rows, kernels), _counted(kernels), chosen.facts[run]["gpu"]
     capabilities = launches["compute_capability"].dropna().unique().tolist()
     name = device_name(metrics) or (gpu if isinstance(gpu, str) else None)
     device = card_named(name, next(iter(capabilities), None)) if len(capabilities) < 2 else None
-    if device is not None and charts.roofs(counted, device):
-        chart = charts.kernel_roofline(counted.head(_MOST_DRAWN), device)
-        return _Profile(words, rows, kernels, [sql], device.name, chart)
-    no_roof = " No peaks of its card are known, so no roof is drawn." if len(counted) else ""
-    return _Profile(words + no_roof, rows, kernels, [sql])
+    if device is None or not charts.roofs(counted, device):
+        device = None
+        words += " No peaks of its card are known, so no roof is drawn." if len(counted) else ""
+    return _Profile(words, rows, kernels, [sql], device)
 
 
 def _profile(chosen: RunSelection, run: str, stage: str) -> None:
     found = resources.held(
         "timing profile", chosen.history.state_of_runs, (run, stage), lambda: _read(chosen, run, stage)
     )
-    kernels = found.kernels
+    kernels, device = found.kernels, found.device
     figure.head(found.words, sql=found.sql, kernels_profiled=kernels, profile=found.rows)
-    if found.chart is not None:
-        figure.plot(found.chart, "kernel roofline", f"Kernels under the roofs of {found.device}")
     # A profile of few sections has not all columns.
     shown = kernels.drop(columns=[name for name in PROFILE if name in kernels and kernels[name].isna().all()])
     shown = shown.assign(
         name=kernel_names(kernels["kernel"].tolist()), stage=kernels["stage"].fillna("not known")
     )
     table.draw(shown, PROFILE)
+    if device is not None:  # a chart takes the browser as long as the rest
+        figure.opened("Roofline", "timing roof", partial(_roofline, kernels, device))
+
+
+def _roofline(kernels: pd.DataFrame, device: Hardware) -> None:
+    chart = charts.kernel_roofline(_counted(kernels).head(_MOST_DRAWN), device)
+    figure.plot(chart, "kernel roofline", f"Kernels under the roofs of {device.name}")
 
 
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame) -> str:
