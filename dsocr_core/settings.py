@@ -1,7 +1,6 @@
 """The settings of a run: one set of dataclasses for the command line, YAML files and the app.
 
-Every field is an option (`--infer.max-new-tokens 512`) and a YAML key of the same name. Nothing here
-imports torch, so that usage errors come at once.
+Every field is an option (`--infer.max-new-tokens 512`) and a YAML key of the same name.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
-from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs import (
     ENGINES,
     Attention,
@@ -212,7 +210,7 @@ class Settings:
 
     @property
     def side_names(self) -> tuple[BackendName, BackendName]:
-        return self.backend("a"), self.backend("b")
+        return self.specs[0].name, self.specs[1].name
 
     def of_side(self, side: Side) -> Settings:
         """These settings with what that side replaces. Raises DsocrError."""
@@ -252,10 +250,7 @@ class Settings:
     # --- requests -----------------------------------------------------------------------------------
 
     def request(self, image: Path, source: str = "", more: tuple[Path, ...] | None = None) -> OcrRequest:
-        """The request for one page image under these settings, `more` of them in a prompt of pages.
-
-        Raises DsocrError for a preset that the model does not have, and for pages it does not read together.
-        """
+        """The request for one page image, `more` of them in a prompt of pages. Raises DsocrError."""
         infer, row, usual = self.infer, self.family, self.family.decoding
         size, window = infer.no_repeat_ngram_size, infer.ngram_window
         if size is None and not window:
@@ -276,10 +271,7 @@ class Settings:
         return OcrRequest(image, preset, prompt, source=source, more=more or (), model=row.name, **asked)
 
     def _of_pages(self, count: int) -> tuple[str, str]:
-        """Preset and prompt text of that many images in one prompt. Raises SettingsError.
-
-        By default they are the model's own for pages: the first preset that does not cut, its prompt `pages`.
-        """
+        """Preset, by default the first that does not cut, and prompt text of pages. Raises SettingsError."""
         row = self.family
         most, whole = row.decoding.images, [name for name, each in row.presets.items() if not each.crop_mode]
         if count > most or most == 1:
@@ -313,10 +305,5 @@ def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> lis
 
 
 def history_location(settings: Settings) -> str:
-    """Place of the history of these settings: a URL as it is, a relative path under the project.
-
-    Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
-    """
-    if encodable(settings.history) != settings.history:
-        raise SettingsError(f"history: {name_text(settings.history)} is not UTF-8; give another name")
+    """Place of the history of these settings: a URL as it is, a relative path under the project."""
     return settings.history if "://" in settings.history else str(PROJECT_ROOT / settings.history)

@@ -17,7 +17,7 @@ from dsocr_core.base.child import Child
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text, visible
-from dsocr_core.base.specs import PAGE_SECONDS, BackendSpec
+from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import PredictionError, read_folder
 from dsocr_core.settings import Settings
@@ -77,7 +77,7 @@ class CommandBackend(Backend):
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or error
             raise DsocrError(f"{program} cannot be run ({cause})") from error
-        seconds, began = self.spec.timeout_s or PAGE_SECONDS, monotonic()
+        seconds, began = self.spec.timeout_s, monotonic()
 
         def check() -> None:
             if cancel is not None and cancel.is_set():

@@ -23,7 +23,7 @@ from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.exchange import Answer, Client, EndpointError, answer_of, shown
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs import PAGE_SECONDS, BackendSpec, Flavour, SettingsError, merge
+from dsocr_core.base.specs import BackendSpec, Flavour, SettingsError, merge
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.prompt import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
@@ -83,7 +83,7 @@ class Endpoint(Backend):
         address = spec.target.rstrip("/")
         if spec.flavour == "ollama":
             address = address.removesuffix("/v1").removesuffix("/api")
-        self.client = Client(address, key.strip(), spec.timeout_s or PAGE_SECONDS)
+        self.client = Client(address, key.strip(), spec.timeout_s)
         self._model: str | None = None
         self._context: int | None = None
         self._asking = threading.Lock()

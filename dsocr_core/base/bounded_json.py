@@ -42,21 +42,18 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
     return content
 
 
-def parse_json(
-    content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False
-) -> dict[str, Any]:
+def parse_json(content: bytes | bytearray | str, any_number: bool = False) -> dict[str, Any]:
     """A JSON object; see `parse_value`. Raises InvalidFile."""
-    data = parse_value(content, repeats, any_number)
+    data = parse_value(content, any_number)
     if not isinstance(data, dict):
         raise InvalidFile("not a JSON object")
     return data
 
 
-def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False) -> Any:
+def parse_value(content: bytes | bytearray | str, any_number: bool = False) -> Any:
     """A JSON value nested at most `DEPTH_LIMIT` deep. Raises InvalidFile.
 
-    NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats. Keys
-    that appear twice are refused unless `repeats`.
+    NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats.
     """
 
     def number(digits: str) -> int | float:
@@ -67,14 +64,8 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
     def refuse(words: str) -> NoReturn:
         raise ValueError(words)
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return data if len(data := dict(pairs)) == len(pairs) else refuse("a key appears twice")
-
-    constant = None if any_number else refuse
     try:
-        data = json.loads(
-            content, parse_int=number, parse_constant=constant, object_pairs_hook=None if repeats else once
-        )
+        data = json.loads(content, parse_int=number, parse_constant=None if any_number else refuse)
     except RecursionError as error:
         raise InvalidFile("JSON nested too deeply") from error
     except ValueError as error:

@@ -31,11 +31,7 @@ def module_environment(environment: Mapping[str, str] | None = None) -> dict[str
 
 
 class Child:
-    """A started process in a session of its own. Raises OSError when the program cannot be run.
-
-    With `talks` lines go in and out of its standard input and output; both are closed to others. The end of
-    what it prints to its standard error stays.
-    """
+    """A started process in a session of its own; with `talks` lines go in and out. Raises OSError."""
 
     def __init__(
         self,
@@ -77,10 +73,7 @@ class Child:
             raise ChildGone(self.how_it_ended()) from error
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
-        """The next line, None when none came in time. Raises ChildGone.
-
-        One that is too long, or that the child's end cut off, has no line end: it is the last one.
-        """
+        """The next line, None when none came in time; without a line end it is the last. Raises ChildGone."""
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import traceback
 from datetime import UTC, datetime
 
 from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.base.sanitise import visible
-
-log = logging.getLogger(__name__)
 
 LOG_FILE = RUNS_DIRECTORY / "errors.log"
 _MOST_BYTES = 8 * 1024 * 1024
@@ -35,7 +32,7 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 def unforeseen(error: BaseException, where: str) -> str:
     """Write an error of ours with its traceback to the log. Returns the sentence that people get."""
-    number, rest = secrets.token_hex(4), f"{LOG_FILE.name} has the rest"
+    number = secrets.token_hex(4)
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{moment} {number} {where}\n{''.join(traceback.format_exception(error))}\n"
     try:
@@ -44,9 +41,8 @@ def unforeseen(error: BaseException, where: str) -> str:
         with LOG_FILE.open("wb" if full else "ab") as handle:
             handle.write(visible(entry).encode(errors="replace"))
     except OSError as failure:
-        log.warning("%s: could not be written (%s)", LOG_FILE, failure.strerror)
-        rest = "its details could not be written"
-    return f"unforeseen {type(error).__name__}, number {number}: {rest}"
+        return f"unforeseen {type(error).__name__}; {LOG_FILE} could not be written ({failure.strerror})"
+    return f"unforeseen {type(error).__name__}, number {number}: {LOG_FILE.name} has the rest"
 
 
 def page_error(error: BaseException, page: str) -> DsocrError:

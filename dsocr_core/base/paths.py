@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +44,5 @@ def why_unwritable(folder: Path) -> str | None:
     return None
 
 
-class Temporary(tempfile.TemporaryDirectory[str]):
-    """A temporary directory whose name says for what it is."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(prefix=f"dsocr-{what}-", ignore_cleanup_errors=True)
+Temporary = partial(tempfile.TemporaryDirectory[str], prefix="dsocr-", ignore_cleanup_errors=True)
+"""A temporary directory, whose name ends with what it is for."""

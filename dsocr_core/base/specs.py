@@ -1,7 +1,6 @@
 """Backends as a person names them, like `eager` or `endpoint:http://127.0.0.1:8000/v1`, and their settings.
 
-What a side leaves out is that of the run. None holds a key: only the name of its environment variable. No
-torch: they are checked before anything is loaded.
+None holds a key: only the name of its environment variable.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 
 Kind = Literal["eager", "fast", "vendor", "endpoint", "command", "folder"]
 ENGINES = ("eager", "fast")
-"""Kinds that are engines of our own, in this process."""
 Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
-"""Servers by the extensions of the protocol that they speak. `plain` has none."""
 Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 Rotary = Literal["published", "float32"]
@@ -31,7 +28,6 @@ BackendChoice = str | dict[str, Any]
 _READING = ("preset", "prompt", "infer")
 _ON_DEVICE = ("checkpoint", "attention", "dtype", "device", "rotary", "precision")
 _OF_RUN = (*_READING, *_ON_DEVICE)
-"""Settings of a run that a side may have in its place."""
 _PROGRAM = ("name", *_READING, "concurrency", "timeout_s")
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "eager": ("name", *_READING, *_ON_DEVICE[:-1]),
@@ -42,12 +38,9 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "folder": ("name", *_READING),
 }
 _TARGETS = {"endpoint": "URL", "command": "TEMPLATE", "folder": "PATH"}
-"""By kind what stands after the colon of its specification."""
 _FORMS = ", ".join(f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 _ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d{1,5})?(?:/[^\s?#@]*)?", re.ASCII)
-PAGE_SECONDS = 600.0
-"""Time that a page of a server or a program may take where no `timeout_s` is set."""
 _RANGES = {
     "no_repeat_ngram_size": (0, inf), "ngram_window": (0, inf), "max_tiles": (2, 64),
     "tile_size": (256, 1280), "max_megapixels": (0.001, 10_000), "pdf_dpi": (30, 600),
@@ -77,20 +70,18 @@ def check_values(settings: Any, of: str = "") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """A backend and its settings, of which each kind has some; None and empty are the run's own.
+    """A backend and its settings, of which each kind has some; `own` are in place of the run's.
 
-    `target` is a server's base address like http://127.0.0.1:8000/v1, a program with its options, where
-    {image} and {out} stand for the page's file and an empty folder, or a folder of texts. `own` are settings
-    that it has in place of the run's. Of a server `key_variable` names the environment variable of its key,
-    `concurrency` pages are in flight, each may take `timeout_s`, `body` wins over the flavour's fields (null
-    takes one out), and an empty `model` is the first that it lists. Raises SettingsError.
+    `target` is what follows the kind: an address, a program with its options, a folder. A page may take
+    `timeout_s`, `body` wins over the flavour's fields (null takes one out), and an empty `model` is the first
+    that the server lists. Raises SettingsError.
     """
 
     kind: Kind
     name: str
     target: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
+    timeout_s: float = 600.0
     concurrency: int = 1
     flavour: Flavour = "plain"
     model: str = ""
@@ -109,18 +100,12 @@ class BackendSpec:
         if self.key_variable and not self.key_variable.isidentifier():
             raise SettingsError("key_variable is no name of an environment variable, which has the key")
         if self.kind == "endpoint" and not _ADDRESS.fullmatch(self.target):
-            raise SettingsError(
-                "endpoint: its address is not like http://HOST:PORT/v1, without user, query and fragment; "
-                "key_variable names the environment variable of a key"
-            )
+            words = "without user, query and fragment; key_variable names the environment variable of a key"
+            raise SettingsError(f"endpoint: its address is not like http://HOST:PORT/v1, {words}")
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
-    """Parse a choice of a backend. `configured` are choices by name, which may be meant.
-
-    Settings may be nested or dotted: `{"infer": {"max_new_tokens": 9}}` or `{"infer.max_new_tokens": 9}`.
-    Raises SettingsError: one line.
-    """
+    """Parse a choice of a backend, `configured` by name or not; see `nested`. Raises SettingsError."""
     values = nested(choice)
     text = str(values.pop("spec", "")).strip()
     if configured and text in configured:
@@ -153,13 +138,12 @@ def parse_backends(
 
 
 def nested(choice: Any) -> dict[str, Any]:
-    """Turn dotted names into mappings in mappings."""
+    """Turn dotted names into mappings: of `{"infer.dtype": 9}` is made `{"infer": {"dtype": 9}}`."""
     found: dict[str, Any] = {}
     for name, value in (choice if isinstance(choice, Mapping) else {"spec": choice}).items():
-        first, *inner = str(name).split(".")
-        for key in reversed(inner):
+        for key in reversed(str(name).split(".")):
             value = {key: value}
-        found = merge(found, {first: value})
+        found = merge(found, value)
     return found
 
 

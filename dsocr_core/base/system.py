@@ -1,8 +1,4 @@
-"""Differences between systems: memory that processes share, and limits of a process.
-
-Linux has all of it. macOS has no limit on memory: what is bounded by it is not bounded there. Windows has
-none of it; WSL does.
-"""
+"""Differences between systems: memory that processes share, and limits; macOS has no limit on memory."""
 
 from __future__ import annotations
 
@@ -26,13 +22,10 @@ class SharedMemory:
     """Memory of a fixed size, for another process to write and this one to read."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        if hasattr(os, "memfd_create"):
-            self.descriptor = os.memfd_create("dsocr")
-        else:
-            with tempfile.TemporaryFile() as file:
-                self.descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self.descriptor)
+        linux = hasattr(os, "memfd_create")
+        file = os.fdopen(os.memfd_create("dsocr"), "r+b") if linux else tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, file.close)
+        self.size, self.descriptor = size, file.fileno()
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
 
     def give_back(self, beyond: int) -> None:
@@ -73,7 +66,3 @@ def limit_to(limit: int, amount: int) -> None:
     limits = resource.getrlimit(limit)
     least = min(each for each in (amount, *limits) if each != resource.RLIM_INFINITY)
     resource.setrlimit(limit, (least, limits[1]))
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

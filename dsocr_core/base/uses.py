@@ -32,10 +32,7 @@ class Uses:
 
     @contextlib.contextmanager
     def use(self, interrupt: Callable[[], object] | None = None) -> Iterator[None]:
-        """Use the owner in the block; `interrupt` makes the block end soon, and is called by another thread.
-
-        Raises Closed, also in place of an error that the interruption caused.
-        """
+        """Use the owner in the block, which `interrupt` ends soon, from another thread. Raises Closed."""
         key = object()
         with self._change:
             self.check()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +32,22 @@ Columns = Mapping[str, tuple[str, str]]
 """Heading and unit by column of figures: "%" is a share of 1, "" a name or a bare number."""
 Shown = RenderableType | Callable[[Console], None]
 """Shown to people; a callable prints itself."""
+
+
+@contextmanager
+def cancelled_by_interrupt() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets; a second one ends this process at once. For the main thread."""
+    cancel = threading.Event()
+
+    def stop(*_: object) -> None:
+        cancel.set()
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @dataclass(frozen=True)

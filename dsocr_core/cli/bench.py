@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from dsocr_core.base.console import cancelled_by_interrupt
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import json_line
-from dsocr_core.cli.answers import Answer, Shown, written
+from dsocr_core.cli.answers import Answer, Shown, cancelled_by_interrupt, written
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import SafeConsole
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
-from dsocr_core.cli.answers import Compared, written
+from dsocr_core.cli.answers import Compared, cancelled_by_interrupt, written
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from jsonargparse import Namespace
+from rich.text import Text
 
-from dsocr_core.base.console import BAD_USAGE, FAILED, OK, SafeConsole, SafeFormatter, print_error
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK, SafeConsole, SafeFormatter
 from dsocr_core.base.errors import LOG_FILE, Cancelled, DsocrError, one_line, unforeseen
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.cli import flops, history
@@ -109,15 +110,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one handler: none leaves as a traceback
         try:
-            print_error(console, _words(error, given))
+            console.print(_error_line(error, given))
         except OSError:  # stdout is a full disk
             _close_stdout()
-            print_error(SafeConsole(stderr=True), _words(error, given))
+            SafeConsole(stderr=True).print(_error_line(error, given))
         return FAILED if isinstance(error, Cancelled | KeyboardInterrupt) else BAD_USAGE
 
 
 def _close_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _error_line(error: BaseException, given: Sequence[str]) -> Text:
+    return Text.assemble(("error: ", "bold red"), " ".join(_words(error, given).split()))
 
 
 def _words(error: BaseException, given: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -14,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import FAILED, OK, SafeConsole
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.system import cores
-from dsocr_core.cli.answers import Answer, Compared
+from dsocr_core.cli.answers import Answer, Compared, cancelled_by_interrupt
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, settings_of
@@ -113,6 +113,7 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions) -> Answer:
 def _workers(cluster: str, of: ClusterOptions, device: str) -> Iterator[tuple[Client, float]]:
     """A cluster, and the GiB that a process of a worker may take; 0 is no limit. Raises DsocrError."""
     import psutil
+    from dask.system import CPU_COUNT
 
     from dsocr_core.cluster.local import environments, joined, local_cluster, visible_gpus
 
@@ -120,7 +121,7 @@ def _workers(cluster: str, of: ClusterOptions, device: str) -> Iterator[tuple[Cl
         with joined(cluster) as client:
             yield client, of.page_memory or 0.0
         return
-    each = environments(of.workers, visible_gpus(), cores(), device)
+    each = environments(of.workers, visible_gpus(), CPU_COUNT, device)
     with local_cluster(each) as client:  # workers share nine tenths of the machine's memory
         yield client, of.page_memory or 0.9 * psutil.virtual_memory().total / 2**30 / len(each)
 
@@ -157,7 +158,7 @@ def compare_outputs(
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     # Ctrl-C is for the command, and a terminal sends it to all.
     ignore = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, signal.signal, ignore)
+    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES), spawn, signal.signal, ignore)
     status = SafeConsole(stderr=True).status("comparing")
     with cancelled_by_interrupt() as cancel, pool as executor, status:
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import SafeConsole
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs import BackendChoice
 from dsocr_core.cli import over_cluster
-from dsocr_core.cli.answers import Answer, Compared
+from dsocr_core.cli.answers import Answer, Compared, cancelled_by_interrupt
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 

@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from rich.status import Status
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import FAILED, OK, SafeConsole
 from dsocr_core.base.formatting import plural
-from dsocr_core.cli.answers import Answer
+from dsocr_core.cli.answers import Answer, cancelled_by_interrupt
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.reading.trace_records import TraceSummary, shortened

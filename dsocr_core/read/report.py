@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from dsocr_core.base.console import titled_table, verdict_text
+from dsocr_core.base.console import titled_table
 from dsocr_core.base.formatting import duration, percent
 from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.engine.drafts.statistics import DraftStatistics
@@ -214,7 +214,7 @@ class SeveralReport(Report):
             "against": dict(zip(self.columns, documents, strict=False)),
         }
         failed = [Text("error", style="red")] * len(self.columns)
-        return row, [verdict_text(each.verdict) for each in comparisons] or failed
+        return row, [_verdict_text(each.verdict) for each in comparisons] or failed
 
     def _against(self, name: BackendName) -> dict[str, Any]:
         """Outcome of one B."""
@@ -270,7 +270,7 @@ def _parity_cells(row: Mapping[str, Any]) -> Cells:
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
     diverging = "at the end" if first is None else f"from {first}{tie}"
     return [
-        verdict_text(row["verdict"]),
+        _verdict_text(row["verdict"]),
         "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
         percent(row["max_coordinate_difference_percent"], "-"),
         "-" if rate is None else f"{rate:.1%}",
@@ -323,3 +323,11 @@ def _lines(source: str, results: Sequence[OcrResult], spans: int) -> list[Text]:
     counted = [(result.backend, figures) for result in results if (figures := compression(result))]
     lines += [Text(f"{source} {name}: {figures}") for name, figures in counted]
     return lines + [Text(f"{source} {note}", style="yellow") for each in results for note in _notes(each)]
+
+
+_STYLES = {"identical": "green", "within_tolerance": "yellow", "not_comparable": "bright_black"}
+
+
+def _verdict_text(verdict: str) -> Text:
+    """A verdict of parity in its colour; green is for pages without a difference."""
+    return Text(verdict.replace("_", " "), style=_STYLES.get(verdict, "red"))

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 
@@ -63,7 +64,7 @@ class HistoryFile:
         self._roots, self._uses = roots, uses
         form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
         digest = hashlib.sha256(json.dumps([*form, duckdb.__version__]).encode()).hexdigest()
-        self._temporary: Temporary | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
         if why := why_unwritable(cache):  # of a user without a home
             log.warning("%s: %s; the history's index is temporary: DSOCR_CACHE may name a folder", cache, why)
             self._temporary = Temporary("index")

@@ -109,11 +109,11 @@ def test_the_app_records_a_page_and_its_picture_where_it_is_wanted(
         assert picture.size == (1000, 800)
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])
 def test_a_history_that_cannot_be_written_is_said_before_the_first_page(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("in the way")
     settings = Settings(history=str(tmp_path / place))
-    with pytest.raises(DsocrError, match=r"cannot be written to|is not UTF-8"), Recording(settings):
+    with pytest.raises(DsocrError, match="cannot be written to"), Recording(settings):
         pytest.fail("a page would be read")
 
 

@@ -9,6 +9,7 @@ import functools
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary, cache_directory, home, why_unwritable
@@ -42,7 +43,7 @@ def require_fast_engine(device: str) -> None:
 
 
 @functools.cache
-def place_kernel_cache() -> Temporary | None:
+def place_kernel_cache() -> TemporaryDirectory[str] | None:
     """Put Triton's cache of kernels where this user can write. By default it is in the home directory."""
     usual = Path(os.environ.get("TRITON_HOME") or home(), ".triton", "cache")
     if "TRITON_CACHE_DIR" in os.environ or why_unwritable(usual) is None:

@@ -81,7 +81,7 @@ def _decoded(content: bytes, errors: str) -> str:
 
 def as_json(text: str) -> dict[str, Any]:
     """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
-    return parse_json(text, repeats=False)
+    return parse_json(text)
 
 
 def as_yaml(text: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
     if is_begun(directory):
         raise InvalidFile("not finished: dsocr run --resume goes on with it")
     try:
-        document = parse_json(read_bytes(directory / RUN, DOCUMENT_LIMIT), repeats=False)
+        document = parse_json(read_bytes(directory / RUN, DOCUMENT_LIMIT))
         check_version(document)
         checksums = read_checksums(directory)
         verify(directory, checksums, checksums)

@@ -225,7 +225,6 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
     [
         *((COMPUTE, json.dumps(STATIC).replace("1500000000000.0", wrong), "") for wrong in
           ("NaN", "-1", "1e400", '"100"', "true", "9" * 5000)),
-        (COMPUTE, '{"stages": {}, "stages": {"sam": 1}}', "a key appears twice"),
         (COMPUTE, "[" * 100_000, "nested too deeply"),
         (COMPUTE, '{"stages": []}', "not what such a file holds"),
         ("stakeholder_summary.md", "\x00" * 100, "zero bytes"),
