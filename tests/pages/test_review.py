@@ -62,7 +62,8 @@ def test_the_newest_run_with_both_backends_is_open_worst_first(history: History)
     test = open_page()
     assert queued(test) == WORST_FIRST and address_of(test) == {}
     said = words(test)
-    assert "6 pages: 1 not compared, 1 text, 2 boxes, 2 same text." in said and "0 of 6 reviewed" in said
+    assert "6 pages: 1 not compared, text differs on 1, boxes differ on 2, same text on 2." in said
+    assert "0 of 6 reviewed" in said
     readings = {item["key"]: item["readings"] for item in mounted(test, "gallery")["items"]}
     assert readings[RETOLD][1] and not readings["same-1.png"]
 

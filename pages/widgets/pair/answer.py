@@ -51,7 +51,7 @@ def _values(shown: PairView, item: Difference, outputs: Sequence[Difference]) ->
     if not changes or changes[0].kind != "text":
         return _sentence(item.words if item.kind in _ALONE else item.sentence)
     a, b = _readings(changes[0])
-    said = f"A reads {a}, B {b}."
+    said = f"A reads {_quoted(a)}, B {_quoted(b)}."
     return f"{said} {right}" if (right := _right(shown, item, changes[0])) else said
 
 
@@ -64,8 +64,11 @@ def _readings(change: Change) -> tuple[str, str]:
     while len(a) > 1 and len(b) > 1 and a[-1] == b[-1] and a[-1] in _ENDS:
         a, b = a[:-1], b[:-1]
     a, b = (text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in (a, b))
-    a, b = (f"“{text}”" if " " in text else text for text in (a, b))
     return a or _NOTHING, b or _NOTHING
+
+
+def _quoted(reading: str) -> str:
+    return f"“{reading}”" if " " in reading else reading
 
 
 def readings_of(item: Difference) -> tuple[str, str]:
@@ -86,13 +89,13 @@ def _right(shown: PairView, item: Difference, change: Change) -> str:
     right = [block.says(text) for text in item.texts]
     if sum(right) == 1:
         letter, reading = ("A", _readings(change)[0]) if right[0] else ("B", _readings(change)[1])
-        return f"The page says {reading}: {letter} is right."
+        return f"The page says {_quoted(reading)}: {letter} is right."
     # The block may be misread elsewhere by both: here the one counts whose change the page does not ask for.
     wrong = [{one.a for one in text_changes(text, block.text)} for text in item.texts]
     at = [change.a in wrong[0], change.b in wrong[1]]
     if sum(at) == 1:
         letter, reading = ("B", _readings(change)[1]) if at[0] else ("A", _readings(change)[0])
-        return f"The page says {reading}: {letter} is right."
+        return f"The page says {_quoted(reading)}: {letter} is right."
     return "Neither is what the page says." if all(at) else ""
 
 

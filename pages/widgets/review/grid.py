@@ -17,7 +17,7 @@ from dsocr_core.review.verdicts import UNREVIEWED, decision
 from pages.widgets.components import show_gallery
 from pages.widgets.pair.answer import main_difference, readings_of, without_settings
 from pages.widgets.review.address import STATE, value
-from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
+from pages.widgets.review.queue import ONLY_A, ONLY_B, SAME, Queue, group_of
 from pages.widgets.review.view import side_name
 from pages.widgets.shared import resources
 from pages.widgets.shared.labels import VERDICT_SIGNS, verdict_html
@@ -32,6 +32,8 @@ _PART = 60
 _CROP_SIDE, _MARGIN = 480, 12
 """Longest side of a crop in pixels, and the pixels of the page around its boxes."""
 _POLL_S = 0.7
+_ON = {"text": "text differs", "boxes": "boxes differ", "spelling": "spelling differs", SAME: SAME}
+"""Groups of pages as the sentence names them."""
 
 
 def draw(queue: Queue) -> None:
@@ -56,8 +58,9 @@ def answer_html(queue: Queue) -> str:
     review, pages = queue.review, [page for page in queue.review.pages if not page.in_one_run]
     groups = Counter(group_of(page) for page in pages)
     counts = ", ".join(
-        f"{groups[name]} {name}" for name in queue.chips if groups[name] and name not in (ONLY_A, ONLY_B)
-    )
+        f"{_ON[name]} on {groups[name]}" if name in _ON else f"{groups[name]} {name}"
+        for name in queue.chips if groups[name] and name not in (ONLY_A, ONLY_B)
+    )  # fmt: skip
     said = f"{plural(len(pages), 'page')}: {counts}." if pages else "No page is in both runs."
     first = [page.causes[0] for page in pages if page.causes]
     causes = {cause.words.partition(";")[0] for cause in first}

@@ -159,22 +159,22 @@ ROW = 24
 """Pixels of a row: as high as a target of the pointer has to be."""
 _HEIGHT = 300
 _COLUMNS = {
-    "group": st.column_config.TextColumn(width=140),
+    "group": st.column_config.TextColumn(width=170),
     "runs": st.column_config.NumberColumn(width=40),
     "pages/s": st.column_config.NumberColumn(
-        "pages/s", width=60, format="%.3g", help="The best of runs on a quiet machine without a profiler."
+        "pages/s", width=54, format="%.3g", help="The best of runs on a quiet machine without a profiler."
     ),
-    "trend": st.column_config.LineChartColumn("so far", width=70, y_min=0),
+    "trend": st.column_config.LineChartColumn("so far", width=58, y_min=0),
     "same text": st.column_config.NumberColumn(
         width=66, format="percent", help="Share of compared pages that are identical or within tolerance."
     ),
-    "newest": st.column_config.DatetimeColumn(width=110, format="YYYY-MM-DD HH:mm"),
+    "newest": st.column_config.DatetimeColumn(width=62, format="YY-MM-DD"),
 }
 
 
 def draw(found: Listed, total: int, sql: list[str]) -> None:
     st.markdown(f"**{plain(sentence(found, total))}**")
-    left, right = st.columns([38, 62])
+    left, right = st.columns([34, 66])
     with left:
         _draw_fidelity(found, sql)
     with right:

@@ -30,7 +30,7 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS = {"run": 176, "commit": 62, "marks": 64, "note": 220}
+_WIDTHS = {"run": 212, "commit": 58, "marks": 64, "note": 184}
 _MOVES = {"moved to the trash": "restored", "restored": "moved to the trash"}
 """Moves of runs, and the moves that undo them."""
 
