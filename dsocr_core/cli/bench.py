@@ -58,7 +58,7 @@ def bench(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
         images, profile, count=save,
     )  # fmt: skip
-    machine = MachineWatch()
+    machine = MachineWatch(gpu=save)
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
     document = measured.document()

@@ -191,7 +191,7 @@ def rounds(
     took = ""
     for number in range(most):
         order = sides if number % 2 == 0 else sides[::-1]
-        started, watch = time.monotonic(), MachineWatch()
+        started, watch = time.monotonic(), MachineWatch(gpu=False)
         say(f"round {number + 1} of at most {most}: {' and '.join(code.name for code in sides)}{took}")
         found = [_measured(code, *code.run(words, cancel)) for code in order]
         took = f" ({time.monotonic() - started:.0f} s a round)"

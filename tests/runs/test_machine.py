@@ -25,6 +25,22 @@ def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
     assert (found.busy_s * ticks_s, found.own_s * ticks_s) == pytest.approx((1000, 600))
 
 
+def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading, three moments of work, and the end."""
+    lines = ("0, 345, 3201, 75", "98, 1980, 3201, 690", "99, 1965, 3201, 680.26", "97, 1980, 3201, [N/A]",
+             "3, 1980, 3201, 130", "garbage")  # fmt: skip
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in lines))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    watch = MachineWatch()
+    watch._reading.join()
+    facts = watch.facts()
+    assert {name: facts[name] for name in facts if name.startswith(("gpu", "driver"))} == {
+        "driver": "580.159.04", "gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 685.1,
+    }  # fmt: skip
+
+
 def test_a_run_beside_others_is_contended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     times = iter([CpuTime(0, 0, 0), CpuTime(10, 15, 10), CpuTime(0, 0, 0), CpuTime(10, 12, 10)])
