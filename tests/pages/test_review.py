@@ -100,7 +100,7 @@ def test_pages_of_one_run_alone_are_shown_where_a_chip_asks_for_them(own: Histor
     run = {MOVED: both(markup()), "new-1.png": both(markup()), "new-2.png": both(markup())}
     write(own, "run-3", run, created="2026-02-03T03:04:05+00:00")
     test = open_page(review="run-3~run-1")
-    assert queued(test) == [MOVED] and "1 page: 1 boxes." in words(test)
+    assert queued(test) == [MOVED] and "1 page: boxes differ on 1." in words(test)
     chips = test.button_group(key="review show")
     assert chips.options == ["boxes 1", "only in A 2", "only in B 5", "not reviewed 1"]
     checked(chips.set_value(["boxes", "only in A", "only in B"]).run())

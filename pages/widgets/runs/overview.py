@@ -174,7 +174,7 @@ _COLUMNS = {
 
 def draw(found: Listed, total: int, sql: list[str]) -> None:
     st.markdown(f"**{plain(sentence(found, total))}**")
-    left, right = st.columns([34, 66])
+    left, right = st.columns([37, 63])
     with left:
         _draw_fidelity(found, sql)
     with right:
