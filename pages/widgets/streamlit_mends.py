@@ -146,8 +146,15 @@ def _refusal(headers: Headers) -> tuple[int, str] | None:
 
 _CLIENT = Path(st.__file__).parent / "static" / "index.html"
 _PAGES = ("review", "timing", "runs", "flops")
-_PARTS = ("BidiComponent", "Html", "Selectbox", "ButtonGroup", "Multiselect", "TextInput")
+_PARTS = (
+    "BidiComponent", "Html", "Selectbox", "ButtonGroup", "Multiselect", "Autocomplete", "TextInput", "Button",
+)  # fmt: skip
 """Parts of Streamlit's client that the pages begin with. It asks for a part once something of it is drawn."""
+_MORE = {
+    "timing": ("DataFrame", "Checkbox"), "runs": ("DataFrame", "Checkbox"),
+    "flops": ("DataFrame", "NumberInput"),
+}  # fmt: skip
+"""Those of one page."""
 _BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
 STYLE = Path(__file__).parent / "shared" / "style.css"
@@ -170,10 +177,8 @@ def _first(asked: Request) -> RedirectResponse:
 
 def _ahead(address: str) -> str:
     """Imports of what a page will draw, while the server runs its script; they follow the client's own."""
-    tables = ("DataFrame",) if address.rpartition("/")[2] in ("timing", "runs", "flops") else ()
-    files = [
-        file.name for part in (*_PARTS, *tables) for file in _CLIENT.parent.glob(f"static/js/{part}.*.js")
-    ]
+    parts = (*_PARTS, *_MORE.get(address.rpartition("/")[2], ()))
+    files = [file.name for part in parts for file in _CLIENT.parent.glob(f"static/js/{part}.*.js")]
     return "".join(f"import('./static/js/{name}');" for name in files)
 
 
