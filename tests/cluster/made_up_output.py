@@ -47,19 +47,14 @@ def committed(
 def readings(location: str) -> list[PageReading]:
     """Every visible page in order."""
     output = Output(location)
-    return [page for marker in sorted_markers(output) for page in output.pages(marker)]
-
-
-def sorted_markers(output: Output) -> list[Marker]:
-    return [*output.markers()]
+    return [page for marker in output.markers() for page in output.pages(marker)]
 
 
 def check_exactly_once(location: str, count: int, special: Special | None = None) -> None:
     """Every page once, with its own text; those that are special as they are, and nothing half-written."""
     found, output = readings(location), Output(location)
-    assert [page.number for page in found] == list(range(count))
+    assert [Path(page.name).stem for page in found] == [f"{number:05d}" for number in range(count)]
     for page in found:
-        assert Path(page.name).stem == f"{page.number:05d}"
         if page.number not in (special or {}):
             assert page.result is not None and page.result.text_raw == f"page {page.number}", page
     assert output.clear_attempts() == 0, "files that no marker names are left"

@@ -9,7 +9,6 @@
     fail        an error of the page
     env NAME    a result with that variable of the process's environment
     wait FILE   ends when that file is there, with what the page says by then
-    infer NAME  a result with that setting of the backend's, under `infer`
 
 With STAND_IN_KILLED=N:FILE its first N starts are killed, which FILE counts.
 
@@ -29,16 +28,12 @@ from dsocr_core.cluster import reader_process
 from dsocr_core.cluster.reader_process import Message, ReaderProcess, feed
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.jsonable import to_jsonable
-from dsocr_core.settings import InferSettings, settings_of
 from tests.cluster.made_up_output import a_result
-
-HELD: list[Any] = []
 
 
 class StandIn(ReaderProcess):
     def __init__(self, answers: BinaryIO, about: Message) -> None:
         self._answers, self._writing = answers, threading.Lock()
-        self.infer = settings_of(about["settings"]).of_side("a").infer
 
     def load(self) -> None:
         kills, _, file = os.environ.get("STAND_IN_KILLED", "0:").partition(":")
@@ -55,17 +50,12 @@ class StandIn(ReaderProcess):
         while True:
             page = arrived.get()
             self.send({"began": page["id"]})
-            self.send({"id": page["id"], **answer(page, self.infer)})
+            self.send({"id": page["id"], **answer(page)})
 
 
-def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
-    if page["page"] is not None:
-        return result(page["source"].rpartition("/")[2])
-    try:
-        text = Path(page["path"]).read_text()
-    except OSError as error:
-        return {"error": f"{page['source']}: {error.strerror}"}
-    word, _, rest = text.partition(" ")
+def answer(page: Message) -> dict[str, Any]:
+    path, taken = Path(page["path"]), list[bytearray]()
+    word, _, rest = (text := path.read_text()).partition(" ")
     if word == "abort" or (word == "once" and not Path(rest).exists()):
         Path(rest or os.devnull).touch()
         os.abort()
@@ -74,19 +64,15 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     if word in ("hang", "parent"):
         threading.Event().wait()
     while word == "memory":
-        HELD.append(bytearray(os.urandom(1)) * 2**24)
+        taken.append(bytearray(os.urandom(1)) * 2**24)
     if word == "fail":
         return {"error": f"{page['source']}: planted failure; nothing to do"}
+    if word == "env":
+        text = os.environ.get(rest, "nothing")
     if word == "wait":
         while not Path(rest.strip()).exists():
             threading.Event().wait(0.02)
-        return result(Path(page["path"]).read_text())
-    if word == "infer":
-        return result(str(getattr(infer, rest)))
-    return result(os.environ.get(rest, "nothing") if word == "env" else text)
-
-
-def result(text: str) -> dict[str, Any]:
+        text = path.read_text()
     times = [(Stage.PREFILL, 1.0), (Stage.DECODE, 2.0)]
     return {"result": to_jsonable(a_result(text, times, backend="stand-in", inputs=None))}
 

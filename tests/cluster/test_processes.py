@@ -23,7 +23,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
 from tests.cluster.cluster_runs import make_pages
-from tests.cluster.made_up_output import check_exactly_once, sorted_markers
+from tests.cluster.made_up_output import check_exactly_once
 from tests.support import warm_interpreter
 from tests.support.paths import ROOT
 
@@ -210,7 +210,7 @@ def test_workers_children_and_drivers_killed_at_random_change_no_byte(processes:
             processes.out = out
             assert processes.run("whole", *local).wait(WAIT_S) == 0
         check_exactly_once(str(out), pages)
-        hashes.append({marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))})
+        hashes.append({marker.shard: marker.sha256 for marker in Output(str(out)).markers()})
     assert hashes[0] == hashes[1] and driver == 5
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.output import Output
-from tests.cluster.made_up_output import readings, sorted_markers
+from tests.cluster.made_up_output import readings
 from tests.support.paths import SAMPLES
 
 OPTIONS = ("--preset", "tiny", "--infer.max-new-tokens", "6", "--device", "cpu", "--history", "")
@@ -31,7 +31,7 @@ def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, s
     """The hash of each shard's results."""
     cluster = ("--cluster", "local", "--workers", str(workers), "--shard-pages", str(shard_pages))
     assert main(["run", str(folder), "--out", str(out), *cluster, *OPTIONS]) == 0
-    return {marker.shard: marker.sha256 for marker in sorted_markers(Output(str(out)))}
+    return {marker.shard: marker.sha256 for marker in Output(str(out)).markers()}
 
 
 @pytest.mark.usefixtures("quick_readers")
