@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import random
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -27,15 +27,14 @@ from tests.cluster.made_up_output import check_exactly_once, readings
 def test_workers_killed_at_random_cost_no_page(tmp_path: Path) -> None:
     """One of two workers is killed after the third commit and after the sixth, as the kernel would."""
     make_pages(tmp_path / "pages", 32)
-    chance, commits, killed = random.Random(7), [0], []
+    commits, killed = itertools.count(1), list[int]()
     with cluster(2) as client:
 
         def kill(_: Figures) -> None:
-            commits[0] += 1
             nannies = [each for each in client.cluster.workers.values() if each.process is not None]
-            pids = sorted(each.process.pid for each in nannies if psutil.pid_exists(each.process.pid or -1))
-            if commits[0] % 3 == 0 and len(killed) < 2 and pids:
-                killed.append(chance.choice(pids))
+            pids = [each.process.pid for each in nannies if psutil.pid_exists(each.process.pid or -1)]
+            if next(commits) % 3 == 0 and len(killed) < 2 and pids:
+                killed.append(max(pids))
                 os.kill(killed[-1], signal.SIGKILL)
 
         figures = drive(client, job_for(tmp_path / "pages"), str(tmp_path / "out"), Heard(kill))
@@ -119,15 +118,8 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
 
 
 def test_workers_that_die_while_they_start_are_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts: list[int] = []
-
-    def cluster(*_: Any, **__: Any) -> str:
-        starts.append(1)
-        if len(starts) == MOST_STARTS:
-            return "up"
-        raise RuntimeError("Nanny failed to start.")
-
-    monkeypatch.setattr(local, "SpecCluster", cluster)
+    fails = [RuntimeError("Nanny failed to start.")] * (MOST_STARTS - 1)
+    monkeypatch.setattr(local, "SpecCluster", Mock(side_effect=[*fails, "up", *fails, *fails]))
     assert local._started({}, {}) == "up"  # type: ignore[comparison-overlap]
     with pytest.raises(DsocrError, match=r"no workers could be started .Nanny failed"):
         local._started({}, {})

@@ -8,8 +8,8 @@ from dsocr_core.cluster.status import GONE_AFTER, Figures, status_line
 from dsocr_core.runs.sharded import Marker
 
 
-def marker(index: int, worker: str, began: float, ended: float, read: int = 50, **failed: object) -> Marker:
-    given = {"failed": 0, "quarantined": 0, "causes": {}} | failed
+def marker(index: int, worker: str, began: float, ended: float, read: int = 50, **more: object) -> Marker:
+    given = {"failed": 0, "quarantined": 0, "causes": {}} | more
     return Marker(
         file="f", sha256="", worker_sha256="", shard=f"{index:09d}-{0:016x}",
         worker=worker, began=began, ended=ended, read=read, **given,  # type: ignore[arg-type]

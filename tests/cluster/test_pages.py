@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,9 @@ PDFS = {"b.pdf": 5, "d.pdf": 3, "broken.pdf": None}
 FILES = ["a.png", "b.pdf", "broken.pdf", "c.png", "d.pdf"]
 
 
-def shards_of(files: Sequence[str] = FILES, **settings: Any) -> list[Shard]:
+def shards_of(**settings: Any) -> list[Shard]:
     job = Job.of(Settings(preset="tiny", **settings), ("folder",), 2)
-    return list(cut(job, files, PDFS.__getitem__))
+    return list(cut(job, FILES, PDFS.__getitem__))
 
 
 def test_pdfs_become_pages_and_pages_shards() -> None:
