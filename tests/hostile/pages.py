@@ -6,6 +6,7 @@ import functools
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -90,7 +91,7 @@ def _pdf(random: Random) -> bytes:
     return claiming(random.choice((-1, 0, 2, 10**6, 2**31, 10**12)), random.choice((0, 1, 10**5, 10**9, -50)))
 
 
-def document(objects: list[bytes]) -> bytes:
+def document(objects: Sequence[bytes]) -> bytes:
     """A PDF of these objects, numbered from 1; the first is the catalogue."""
     body, offsets = b"%PDF-1.7\n", []
     for number, content in enumerate(objects, 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import tempfile
 import zipfile
 from datetime import timedelta
 from decimal import Decimal
@@ -130,9 +129,7 @@ def profiles(random: Random, folder: Path) -> str | None:
 @functools.cache
 def _profiles() -> list[bytes]:
     """Tables, a database and a trace, as the tests of importers have them."""
-    with tempfile.TemporaryDirectory() as folder:
-        made_up.export(file := Path(folder) / "made")
-        forms = [form for form, _ in made_up.FORMS.values()]
-        texts = [made_up.TABLE, made_up.trace(), f"{made_up.NVTX}100.0,{made_up.DECODE}PushPop,:decode\n"]
-        every = [*forms, *texts * 3, *[file.read_bytes()] * 4]
+    forms = [form for form, _ in made_up.FORMS.values()]
+    texts = [made_up.TABLE, made_up.trace(), f"{made_up.NVTX}100.0,{made_up.DECODE}PushPop,:decode\n"]
+    every = [*forms, *texts * 3, *[made_up.export()] * 4]
     return [each.encode() if isinstance(each, str) else each for each in every]

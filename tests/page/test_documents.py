@@ -3,8 +3,6 @@
 import io
 import mmap
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from dsocr_core.page.documents import (
     parse_pages,
     render_pdf_page,
 )
+from tests.hostile.pages import PAGE_TREE, document, one_page, png
 
 RANDOM = np.random.default_rng(7)
 SIXTEEN_BIT = Image.fromarray(RANDOM.integers(0, 65536, (30, 40), np.uint16))
@@ -126,16 +125,6 @@ def test_a_path_that_cannot_be_read_says_why(tmp_path: Path, name: str, says: st
             load_image(tmp_path / name)
 
 
-def png_claiming(width: int, height: int) -> bytes:
-    """A valid header of that size over almost no data."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"0")) + chunk(b"IEND", b"")
-
-
 def test_work_is_bounded_by_what_the_header_says(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Addresses of 100 million rows take 3.4 GB, WEBP takes 20 bytes a pixel: pixels are not all."""
     path, limit = tmp_path / "page.png", Image.MAX_IMAGE_PIXELS
@@ -144,7 +133,7 @@ def test_work_is_bounded_by_what_the_header_says(tmp_path: Path, recwarn: pytest
         (60_000, 60_000, "more than the limit of 100,000,000"),
         (1, 100_000_000, "a side of 100,000,000 pixels; at most 65,535 are read"),
     ):
-        path.write_bytes(png_claiming(width, height))
+        path.write_bytes(png((width, height, 8, 2, 0, 0, 0), b"0"))
         assert says in message_of(path)
     assert limit == Image.MAX_IMAGE_PIXELS and not recwarn.list
     Image.new("RGB", (3000, 3000)).save(tmp_path / "wide.webp", lossless=True)
@@ -239,8 +228,8 @@ def test_chosen_pages_come_in_the_order_given_and_bad_lists_are_refused(pdf: Pat
 
 def test_a_pdf_that_cannot_be_read_is_an_error(tmp_path: Path, pdf: Path) -> None:
     path = tmp_path / "bad.pdf"
-    locked = one_page(b"", objects=b"4 0 obj<</Filter/Standard/V 1/R 2/P -4/O<%b>/U<%b>>>endobj\n" % (
-        b"11" * 32, b"22" * 32)).replace(b"/Root", b"/Encrypt 4 0 R/ID[<33><33>]/Root")  # fmt: skip
+    secret = b"<</Filter/Standard/V 1/R 2/P -4/O<%b>/U<%b>>>" % (b"11" * 32, b"22" * 32)
+    locked = one_page(secret).replace(b"/Root", b"/Encrypt 4 0 R/ID[<33><33>]/Root")
     for content, says in (
         (locked, r"bad\.pdf: the PDF needs a password; save a copy without"),
         (b"%PDF-1.4 nothing", r"bad\.pdf: not a readable PDF"), (b"", "the file is empty"),
@@ -253,32 +242,22 @@ def test_a_pdf_that_cannot_be_read_is_an_error(tmp_path: Path, pdf: Path) -> Non
             render_pdf_page(pdf, number, tmp_path, max_pixels=pixels)
 
 
-def one_page(more: bytes, form: bytes = b"", objects: bytes = b"") -> bytes:
-    """A PDF of one page; PDFium finds its objects without a table."""
-    return (
-        b"%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R" + form + b">>endobj\n"
-        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
-        b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]" + more + b">>endobj\n"
-        + objects + b"trailer<</Size 9/Root 1 0 R>>\n%%EOF"
-    )  # fmt: skip
-
-
 def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path) -> None:
-    (tmp_path / "form.pdf").write_bytes(
-        one_page(
-            b"/Annots[4 0 R]",
-            form=b"/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)/DR<</Font<</Helv 5 0 R>>>>>>",
-            objects=b"4 0 obj<</Subtype/Widget/F 4/P 3 0 R/T(a)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)"
-            b"/FT/Tx/V(Typed in)>>endobj\n5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\n",
-        )
+    form = (
+        b"<</Type/Catalog/Pages 2 0 R"
+        b"/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)/DR<</Font<</Helv 5 0 R>>>>>>>>",
+        PAGE_TREE[1], b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/Annots[4 0 R]>>",
+        b"<</Subtype/Widget/F 4/P 3 0 R/T(a)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)/FT/Tx/V(Typed in)>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     )  # fmt: skip
+    (tmp_path / "form.pdf").write_bytes(document(form))
     image = load_image(render_pdf_page(tmp_path / "form.pdf", 1, tmp_path)).convert("L")
     assert (np.asarray(image) < 64).sum() > 500
 
 
 def test_a_bad_pdf_costs_only_itself(tmp_path: Path, pdf: Path) -> None:
     """One that cannot be read, or that does not have the page asked for."""
-    for number, bad in enumerate((one_page(b""), b"%PDF-1.4 nothing", b"", b"<html>not found</html>")):
+    for number, bad in enumerate((one_page(b"<<>>"), b"%PDF-1.4 nothing", b"", b"<html>not found</html>")):
         other = tmp_path / f"other{number}.pdf"
         other.write_bytes(bad)
         pages = expand([other, pdf], "2", tmp_path / "work")

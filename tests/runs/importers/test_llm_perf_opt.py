@@ -15,7 +15,7 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import RunFiles
-from dsocr_core.runs.importers.llm_perf_opt import page_names, read_run
+from dsocr_core.runs.importers.llm_perf_opt import read_run
 from tests.support.imported_files import imported, rows_of
 from tests.support.paths import SHARED
 
@@ -253,19 +253,6 @@ def test_what_is_damaged_is_named_and_the_rest_is_taken(
     (found,) = read_run(files)
     reasons = {item.path: item.reason for item in files.skipped}
     assert re.search(reason, reasons[file]) and "\n" not in reasons[file] and rows_of(found)["timings"]
-
-
-@pytest.mark.parametrize(
-    ("images", "names"),
-    [
-        (["/m/pages/a.png", "/m/pages/b.png"], ["a.png", "b.png"]),
-        (["/m/x/a.png", "/m/y/z/a.png", "/m/x/a.png"], ["x/a.png", "y/z/a.png", "x/a.png (2)"]),
-        (["C:\\m\\a.png", "C:\\m\\b.png"], ["a.png", "b.png"]),
-        (["../../a.png", ""], ["a.png", ""]),
-    ],
-)
-def test_a_page_is_named_by_its_path_in_the_common_folder(images: list[str], names: list[str]) -> None:
-    assert page_names(images) == names
 
 
 def test_links_inside_a_run_are_not_followed(history: History, tmp_path: Path, run: Path) -> None:

@@ -10,8 +10,10 @@ import io
 import json
 import shutil
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +22,6 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import nsys, torch_trace
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.imported import RunFiles
 from tests.support.imported_files import Rows, imported
 from tests.support.paths import SHARED
 
@@ -202,11 +203,8 @@ def test_a_raw_page_has_a_row_a_launch_its_units_first_and_its_innermost_range_o
         *((*row[:4], ranges, *row[4:]) for row in launch(0)), head=(*NCU_HEAD[:4], column, *NCU_HEAD[4:])
     )
     _, other = imported(tmp_path / "t.csv", details)
-    assert [row["stage"] for row in (*found["kernel_launches"], *other["kernel_launches"])] == [
-        "sam",
-        None,
-        "sam",
-    ]
+    both = found["kernel_launches"] + other["kernel_launches"]
+    assert [row["stage"] for row in both] == ["sam", None, "sam"]
     assert figures(other["kernel_metrics"]) == FIRST
 
 
@@ -340,7 +338,16 @@ SCHEMA = """
 """
 
 
-def export(file: Path) -> None:
+def database(script: str, rows: Iterable[tuple[str, tuple[object, ...]]] = ()) -> bytes:
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.executescript(script)
+        for table, values in rows:
+            made.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+        made.commit()
+        return made.serialize()
+
+
+def export() -> bytes:
     """Two pages: prefill with sam inside, decode. Another process has the same numbers of launches."""
     # A thread's number as nsys writes it: its last 24 bits are the thread's own.
     process, thread, other = (1 << 48 | of << 24 | own for of, own in ((7, 0), (7, 7), (8, 8)))
@@ -361,10 +368,7 @@ def export(file: Path) -> None:
           for at, took, name in launches),
         *((f"CUPTI_ACTIVITY_KIND_{of}", (start, start + 400, at, process)) for at, start, of in replays),
     ]  # fmt: skip
-    with closing(sqlite3.connect(file)) as database, database:
-        database.executescript(SCHEMA)
-        for table, values in rows:
-            database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+    return database(SCHEMA, rows)
 
 
 def test_stages_of_a_real_export_are_those_of_the_stage_timer(tmp_path: Path) -> None:
@@ -383,8 +387,7 @@ def test_stages_of_a_real_export_are_those_of_the_stage_timer(tmp_path: Path) ->
 
 
 def test_a_database_has_kernels_by_stage_and_the_stages(tmp_path: Path) -> None:
-    export(tmp_path / "made")
-    record, found = imported(tmp_path / "r.sqlite", (tmp_path / "made").read_bytes())
+    record, found = imported(tmp_path / "r.sqlite", export())
     assert record.gpu == "NVIDIA H100"
     assert sums(found["kernels"]) == {
         ("sam", "gemm(float *)"): (50.0, 1), ("prefill", "gemm(float *)"): (70.0, 1),
@@ -399,39 +402,6 @@ def test_a_database_has_kernels_by_stage_and_the_stages(tmp_path: Path) -> None:
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"
 KERNEL = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end); INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES"
-
-
-@pytest.mark.parametrize(
-    ("sql", "reason"),
-    [
-        ("CREATE TABLE pages (a)", "no export of Nsight Systems"),
-        (f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {ENDLESS}", "no export of Nsight Systems"),
-        (f"{KERNEL} (9, 1)", "ended before it began"),
-        (f"{KERNEL} ('a', x'00')", "a damaged database"),
-        ("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text)", "no kernels and no range of a stage"),
-    ],
-)
-def test_a_database_that_is_no_export_is_refused(tmp_path: Path, sql: str, reason: str) -> None:
-    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as database:
-        database.executescript(sql)
-    with pytest.raises(InvalidFile, match=reason):
-        nsys.read_database(RunFiles(tmp_path / "x.sqlite"))
-
-
-@pytest.mark.parametrize(
-    ("limits", "size", "reason"),
-    [({"SECONDS": -1.0, "_STEPS": 10}, None, "takes more than -1 s"),
-     ({"ROW_LIMIT": 5}, None, "more than 5 ranges"), ({}, 9000, ".")],
-)  # fmt: skip
-def test_what_takes_too_long_is_too_large_or_torn_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], size: int | None, reason: str
-) -> None:
-    export(file := tmp_path / "x.sqlite")
-    file.write_bytes(file.read_bytes()[:size])
-    for name, value in limits.items():
-        monkeypatch.setattr(nsys, name, value)
-    with pytest.raises(InvalidFile, match=reason):
-        nsys.read_database(RunFiles(file))
 
 
 # --- traces of torch.profiler -----------------------------------------------------------------------
@@ -529,21 +499,25 @@ def test_an_event_that_is_no_json_is_left_out_and_said(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(
-    ("limits", "content", "reason"),
+    ("module", "limits", "content", "reason"),
     [
-        ({"TRACE_LIMIT": 12 * 1024 * 1024}, '{"traceEvents": [' + '{"ph": "M", "name": "x"},\n' * 800_000,
+        (nsys, {"SECONDS": -1.0, "_STEPS": 10}, export(), "takes more than -1 s"),
+        (nsys, {"ROW_LIMIT": 5}, export(), "more than 5 ranges"),
+        (torch_trace, {"TRACE_LIMIT": 12 * 1024 * 1024},
+         gzip.compress(b'{"traceEvents": [' + b'{"ph": "M", "name": "x"},\n' * 800_000, 1),
          "more than 12 MiB unpacked: profile fewer steps"),
-        ({"EVENT_LIMIT": 5}, trace(), "more than 5 events"),
+        (torch_trace, {"EVENT_LIMIT": 5}, trace(), "more than 5 events"),
     ],
-    ids=["bytes", "events"],
+    ids=["seconds", "ranges", "bytes", "events"],
 )  # fmt: skip
-def test_a_trace_of_gigabytes_is_refused_within_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], content: str, reason: str
-) -> None:
+def test_what_takes_too_long_or_is_too_large_is_ended_at_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limits: dict[str, Any],
+    content: str | bytes, reason: str,
+) -> None:  # fmt: skip
     for name, value in limits.items():
-        monkeypatch.setattr(torch_trace, name, value)
+        monkeypatch.setattr(module, name, value)
     with pytest.raises(InvalidFile, match=reason):
-        imported(tmp_path / "t.json.gz", gzip.compress(content.encode(), 1))
+        imported(tmp_path / "t.json.gz", content)
 
 
 # --- what is not whole ------------------------------------------------------------------------------
@@ -584,6 +558,13 @@ def of_one(**other: Any) -> str:
         (TWICE.replace("gemm", "copy", 1), "row 3: launch 0 is another kernel above"),
         (written(("0", "k", "1"), head=("ID", "Kernel Name", "sm__x")), "row 2 has no units, or"),
         (written(("", "", "%"), head=("ID", "Kernel Name", "sm__x")), "or no kernel follows it"),
+        # databases of Nsight Systems
+        (database("CREATE TABLE pages (a)"), "no export of Nsight Systems"),
+        (database(f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {ENDLESS}"), "no export of Nsight Systems"),
+        (database(f"{KERNEL} (9, 1)"), "ended before it began"),
+        (database(f"{KERNEL} ('a', x'00')"), "a damaged database"),
+        (database("CREATE TABLE NVTX_EVENTS (start, end, globalTid, text)"), "no kernels and no range of a"),
+        (export()[:9000], "."),
         # torch.profiler
         (trace()[:-200], "not whole"),
         (trace().replace(EVENT_LIST, EVENT_LIST + "[" * 100_000), "nested too deeply|not JSON"),
