@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 
 
 def tokens(draft: str, request: OcrRequest) -> str:
@@ -42,9 +42,3 @@ def test_a_source_that_cannot_be_read_drafts_nothing(
         assert tokens(f"folder:{tmp_path / 'nowhere'}", page) == ""
     assert [record.message.startswith("no draft for page.png: ") for record in caplog.records] == [True]
     assert tokens("lookup", page) == ""
-
-
-@pytest.mark.parametrize("draft", ["text", "folder", "folder:", "text-layer", "run:x", "a"])
-def test_an_unknown_source_is_refused(draft: str) -> None:
-    with pytest.raises(SettingsError, match="give folder:PATH or lookup"):
-        Settings(device="cpu", draft=draft)

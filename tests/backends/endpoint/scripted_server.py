@@ -113,10 +113,10 @@ def scripted_server(*scripts: Script, models: Any = None) -> Iterator[ScriptedSe
 # --- scripts --------------------------------------------------------------------------------------
 
 
-def whole(text: str = TEXT, finish: Any = "stop", **more: Any) -> Script:
-    """A chat completion."""
+def whole(text: str = TEXT, finish: Any = "stop", used: tuple[int, int] = (4, 6), **more: Any) -> Script:
+    """A chat completion, which used tokens of prompt and text."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish, **more}
-    usage = {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
+    usage = {"prompt_tokens": used[0], "completion_tokens": used[1], "total_tokens": sum(used)}
     return lambda reply, sent: reply.json({"model": "said-model", "choices": [choice], "usage": usage})
 
 
@@ -131,33 +131,25 @@ def limited(server: str, context: int, prompt: int, wants: int = 6, text: int = 
     """A page of `wants` tokens read within a context, of whose prompt `text` tokens are text.
 
     As the servers' sources have it: "vllm" counts the text alone before it refuses, and clips to what the
-    whole prompt leaves; "older vllm" and "sglang" count the whole prompt.
+    whole prompt leaves; "sglang" counts the whole prompt.
     """
-    refusals = {
-        "vllm": "This model's maximum context length is {context} tokens. However, you requested {asked} "
-        "output tokens and your prompt contains at least {least} input tokens. Please reduce the length of "
-        "the input prompt or the number of requested output tokens. (parameter=input_tokens)",
-        "older vllm": "'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum "
-        "context length is {context} tokens and your request has {prompt} input tokens",
-        "sglang": "Requested token count exceeds the model's maximum context length of {context} tokens. You "
-        "requested a total of {total} tokens",
-    }
 
     def script(reply: Reply, sent: Sent) -> None:
         rest = context - prompt - (server == "sglang")
         asked = sent.body.get("max_tokens", rest)
-        if asked > (context - text if server == "vllm" else rest):
-            words = refusals[server].format(
-                context=context, asked=asked, prompt=prompt, total=prompt + asked, least=context - asked + 1
-            )
-            error = {"message": words, "type": "BadRequestError", "code": 400}
-            reply.json(error if server == "sglang" else {"error": error}, 400)
-            return
-        tokens = min(wants, asked, rest)
-        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-        finish = "stop" if tokens == wants else "length"
-        choice = {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": finish}
-        reply.json({"model": "said-model", "choices": [choice], "usage": usage})
+        length = f"maximum context length {'of' if server == 'sglang' else 'is'} {context} tokens"
+        if server == "sglang" and asked > rest:
+            words = f"Requested token count exceeds the model's {length}. You requested a total of"
+            error = {"message": f"{words} {prompt + asked} tokens", "type": "BadRequestError", "code": 400}
+            reply.json(error, 400)
+        elif server == "vllm" and asked > context - text:
+            words = f"This model's {length}. However, you requested {asked} output tokens and your prompt "
+            words += f"contains at least {context - asked + 1} input tokens. Please reduce the length of the "
+            words += "input prompt or the number of requested output tokens. (parameter=input_tokens)"
+            reply.json({"error": {"message": words, "type": "BadRequestError", "code": 400}}, 400)
+        else:
+            tokens = min(wants, asked, rest)
+            whole(finish="stop" if tokens == wants else "length", used=(prompt, tokens))(reply, sent)
 
     return script
 
