@@ -188,10 +188,15 @@ class Change:
         return any(map(str.isnumeric, self.a + self.b))
 
     @property
+    def readings(self) -> tuple[str, str]:
+        """Both sides in the words of the page, without marks."""
+        a, b = (" ".join(_STRUCTURE.sub(" ", side).split()) for side in (self.a, self.b))
+        return a, b
+
+    @property
     def words(self) -> str:
         """The change for people: `1.20 -> 0.80`."""
-        sides = (" ".join(_STRUCTURE.sub(" ", side).split()) for side in (self.a, self.b))
-        return " -> ".join(shortened(side or "(nothing)", _SHOWN) for side in sides)
+        return " -> ".join(shortened(side or "(nothing)", _SHOWN) for side in self.readings)
 
 
 def named(changes: Sequence[Change], most: int = 5) -> str:

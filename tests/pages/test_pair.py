@@ -61,6 +61,7 @@ def pair(a: OcrResult, b: OcrResult) -> Comparison:
         (read("same"), read("same"), (), "Both read the same."),
         (read("same", dtype="bfloat16"), read("same", dtype="float32"), (), "The settings differ: dtype"),
         (read("At 21-30. Go"), read("At 21:30. Go"), (), "A reads 21-30, B 21:30."),
+        (read("# Alpha"), read("# Beta"), (), "A reads Alpha, B Beta."),
         (read("At ten to 8"), read("At half past 8"), (), "A reads “ten to”, B “half past”."),
         (read("Open at 21-30"), read("Open at 21:30"), TRUE, "The page says 21:30: B is right."),
         (read("Opem at 21:30"), read("Opem at 21-30"), TRUE, "The page says 21:30: A is right."),

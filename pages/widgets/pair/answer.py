@@ -60,7 +60,7 @@ _ALONE = {"missing": "only in B", "extra": "only in A"}
 
 def _readings(change: Change) -> tuple[str, str]:
     """Both readings without the mark that both end with, in the words of the page."""
-    a, b = (" ".join(text.split()) for text in (change.a, change.b))
+    a, b = change.readings
     while len(a) > 1 and len(b) > 1 and a[-1] == b[-1] and a[-1] in _ENDS:
         a, b = a[:-1], b[:-1]
     a, b = (text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in (a, b))
