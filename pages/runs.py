@@ -30,8 +30,8 @@ def _draw(history: History) -> None:
     with st.sidebar:
         asked = {"trashed": value("view") == "Trash", **_sidebar(history)}
     STATE.settle("runs", set(history.run_ids()))
-    runs, sql = resources.held("runs", history.state, repr(asked), lambda: history.query("runs", **asked))
-    every = resources.held("all runs", history.state, None, lambda: history.runs(trashed=None))
+    runs, sql = resources.cached("runs", history.state, repr(asked), lambda: history.query("runs", **asked))
+    every = resources.cached("all runs", history.state, None, lambda: history.runs(trashed=None))
     trashed = every["trashed"].astype(bool)
     masks = {
         "Busy machine": every["contended"].astype(bool) & ~trashed,
@@ -46,7 +46,7 @@ def _draw(history: History) -> None:
         run_list.nothing(view, int((~trashed).sum()))
     else:
         of = (tuple(runs["run_id"]), value("by"))
-        found = resources.held("runs table", history.state, of, lambda: _listed(history, runs))
+        found = resources.cached("runs table", history.state, of, lambda: _listed(history, runs))
         if view != "Trash":
             overview.draw(found, int((~trashed).sum()), [sql])
         run_list.draw(history, runs, found)

@@ -199,7 +199,7 @@ class EngineBackend(OnDevice):
             log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
 
     def reader_of(self, slots: int) -> BatchReader:
-        """Make the batch reader of so many slots, or reuse the last one. Raises DsocrError."""
+        """Make the batch reader of that many slots, or reuse the last one. Raises DsocrError."""
         engine = self.engine
         # It needs triton, which `engine` has checked.
         from dsocr_core.engine.fast.batch import BatchReader

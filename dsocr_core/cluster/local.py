@@ -98,7 +98,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def joined(address: str) -> Iterator[Client]:
-    """A client of a running scheduler. Raises DsocrError when nobody answers there."""
+    """A client of a running scheduler. Raises DsocrError when none answers there."""
     quiet()
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)

@@ -120,10 +120,10 @@ def slots_for(pages: int, batch: int | None) -> int:
 
 
 class RunWriter:
-    """Writes each page into a run directory: what users of llm-perf-opt know, then its rows.
+    """Writer of a run directory: a page's files as llm-perf-opt has them, then its rows.
 
-    At the end its lines are written anew, and its results are found in the result cache. Of several B each is
-    a run of its own with A, where that is wanted.
+    At the end it writes `predictions.jsonl` and adds the results to the result cache. With several B it also
+    writes each as a run of its own with A, where a history is given.
     """
 
     def __init__(self, sides: Sides, plan: RunPlan, runs: Sequence[Recording]) -> None:

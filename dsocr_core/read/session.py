@@ -103,7 +103,7 @@ class Session:
         return {spec.name for spec in specs if spec.kind in LOCAL_KINDS}
 
     def link(self, keys: Iterable[str], run: Path) -> None:
-        """Have the rows of these keys in a run directory found by `recorded`."""
+        """Add results of a run directory to the result cache, by their keys."""
         ResultCache(self.settings, self._opening.results).link(keys, run)
 
     def compare(
@@ -206,7 +206,7 @@ class Sides:
             session.side(side).expect(pages)
 
     def load(self) -> None:
-        """Have all sides ready for their first page. Raises DsocrError."""
+        """Prepare all backends for their first page. Raises DsocrError."""
         for session, side in self.readers:
             session.load((side,))
 
@@ -242,7 +242,7 @@ class Sides:
         return whole + [alone] * (len(self.sessions) - len(whole)), cancelled
 
     def left_over(self) -> dict[BackendName, Mapping[str, Sequence[str]]]:
-        """By backend, what lies in folders and belongs to no page that was read. Raises DsocrError."""
+        """Texts in folders that no page has asked for, by backend. Raises DsocrError."""
         backends = [session.side(side) for session, side in self.readers]
         return {backend.name: left for backend in backends if (left := backend.left_over())}
 

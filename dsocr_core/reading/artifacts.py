@@ -61,7 +61,7 @@ class Export:
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write every `predictions.jsonl` anew."""
+        """Write every `predictions.jsonl` again from these lines."""
         parts: dict[Path, IO[bytes]] = {}
         with writing(self.directory), ExitStack() as stack:
             for line in lines:

@@ -25,7 +25,7 @@ def has_value(value: object) -> bool:
 
 
 def short(text: str, most: int = 60) -> str:
-    """One line of at most so many characters, shortened in the middle."""
+    """One line of at most `most` characters, shortened in the middle."""
     return shortened(" ".join("".join(sign if sign.isprintable() else " " for sign in text).split()), most)
 
 

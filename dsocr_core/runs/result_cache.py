@@ -134,7 +134,7 @@ class ResultCache:
             log.warning("not in the result cache: %s", error)
 
     def link(self, keys: Iterable[str], run: Path) -> None:
-        """Have rows of a run directory found by their keys; where that fails it is said."""
+        """Add rows of a run directory by their keys. A failure is logged."""
         try:
             (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)
             for key in keys:

@@ -199,7 +199,7 @@ def parity_of(page: str, comparison: Comparison) -> Row | None:
 
 
 def result_of(row: Row) -> OcrResult | None:
-    """The result of a row; None for a page that failed, or whose text nobody wrote down."""
+    """The result of a row; None for a page that failed, or whose text is not recorded."""
     if row["exact"] is not None:
         # Of another program's the columns count.
         with suppress(InvalidFile, ValueError, LookupError, TypeError, AttributeError):

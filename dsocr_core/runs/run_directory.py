@@ -86,7 +86,7 @@ class RunDirectory:
     ) -> RunDirectory:
         """A new run of a history, which has it when `finish` ends; until then its directory is a leftover.
 
-        `replace`: what lies under the run's name is damaged, and makes room when this one is whole.
+        With `replace`, `finish` removes a damaged run of the same name.
         """
         storage = history if isinstance(history, RunStorage) else RunStorage(history)
         stack = ExitStack()
@@ -243,7 +243,7 @@ class RunDirectory:
             write_checksums(target, {f"{CLEAN}/{file.name}": file for file in pictures})
 
     def save_in(self, history: str, name: str) -> None:
-        """Have the whole run in a history, too: its files under two names where the system has that."""
+        """Add the finished run to a history as well, by hard links where the file system has them."""
         storage = RunStorage(history)
         with storage.scratch(name) as target, writing(target):
             for file in [*read_checksums(self.directory), CHECKSUMS]:

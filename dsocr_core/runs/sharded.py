@@ -215,7 +215,7 @@ class ShardedRun:
             yield marker
 
     def pages(self, marker: Marker) -> list[PageReading]:
-        """The pages of a shard, both files held against their checksums."""
+        """Pages of a shard, after both its files are checked against their checksums."""
         first = marker.index * int(self.run()["cluster"]["shard_pages"])
         readings = self._content(marker, marker.file, marker.sha256)
         of_worker = self._content(marker, marker.worker_file, marker.worker_sha256)

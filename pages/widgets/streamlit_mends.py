@@ -46,7 +46,7 @@ def rerun_page() -> NoReturn:
 
 
 def finish_callbacks() -> None:
-    """Have every callback of this server run to its end, whatever comes in meanwhile.
+    """Let every callback of this server run to its end, whatever comes in meanwhile.
 
     Streamlit stops a script at its next look into the session once another event waits, in the middle of a
     callback too, and does not call that again: a click or a word is lost (no issue for it yet).
@@ -63,7 +63,7 @@ def finish_callbacks() -> None:
 
 
 def ignore_pages_left() -> None:
-    """Have every session pass over the clock of a fragment on a page that was left.
+    """Let every session ignore the timer of a fragment on a page that was left.
 
     The browser's last request of it may come when the session is on another page already. It would make the
     session forget that page's widgets, and what is typed there next (streamlit/streamlit#9921 is the like).

@@ -173,7 +173,7 @@ class FastDecoder:
                     return
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
-        """The graph, made anew when the cache is too small."""
+        """The graph, made again when the cache is too small."""
         cached = KvCache.positions(self._model.config.decoder, prompt, limit)
         if self._graph is None or not self._graph.step.fits(prompt + limit, cached):
             self._graph = None  # frees its memory first

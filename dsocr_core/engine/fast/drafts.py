@@ -66,7 +66,7 @@ class SlotDraft:
         return self._right / self._tried
 
     def expected(self, rows: int) -> float:
-        """Expected tokens of a pass with so many rows."""
+        """Expected tokens of a pass with that many rows."""
         if not self._drafted:
             return 1.0
         return tokens_a_pass(rows if self._made else min(rows, FIRST_ROWS), self.right)

@@ -158,7 +158,7 @@ class DecodeStep:
         return self.state.device
 
     def fits(self, positions: int, cached: int) -> bool:
-        """Tell whether so many positions fit, of which `cached` are cached."""
+        """Tell whether that many positions fit, of which `cached` are cached."""
         return positions <= self.positions and cached <= self.cache.capacity
 
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:

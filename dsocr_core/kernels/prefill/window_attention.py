@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Tile, await_previous, expect_all, overlapping
 
-BEYOND = tl.constexpr(-1e30)
+BEYOND = tl.constexpr(-1e30)  # term of a row of keys beyond the window
 """Position term of a key outside the window, whose weight becomes 0."""
 
 

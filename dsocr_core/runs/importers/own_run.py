@@ -46,7 +46,7 @@ def is_own_run(directory: Path) -> bool:
 def read_own_run(run: RunFiles) -> list[ImportedRun]:
     """The run in a directory with a `run.json`, whole or not at all. Raises InvalidFile.
 
-    What `SHA256SUMS` lists is held against it, and nothing else is part of the run. An output of a cluster
+    Files are checked against `SHA256SUMS`, and no other file is part of the run. An output of a cluster
     has checksums of its own.
     """
     directory, run.whole = run.place, True
@@ -73,7 +73,7 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
 
 
 def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
-    """A table of a run without its ids, held against the run's document. Raises InvalidFile.
+    """A table of a run without its ids, checked against the run's document. Raises InvalidFile.
 
     It is read in small batches: a few kilobytes may stand for gigabytes.
     """

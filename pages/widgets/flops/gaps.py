@@ -77,7 +77,7 @@ class _AllRuns:
 
 def draw(history: History) -> None:
     """The sentence, the map and the chosen run."""
-    found = resources.held("flop gaps", history.state, None, lambda: _asked(history))
+    found = resources.cached("flop gaps", history.state, None, lambda: _asked(history))
     STATE.settle("run", {run for run, _ in found.names})
     # The run and backend of the link, else the newest with a lower bound, else the newest.
     fitting = [each for each in found.names if each[0] == value("run") and value("backend") in ("", each[1])]
@@ -216,7 +216,7 @@ def _run(history: History, stages: pd.DataFrame, name: str, run: str) -> None:
     words = f"{name} ({shapes} shapes of page)" if shapes > 1 else name
     if reasons := stages.loc[stages["lower_bound_ms"].isna(), "no_bound"].dropna().unique().tolist():
         words += f". Without a bound: {', '.join(reasons)}."
-    sql = resources.held(
+    sql = resources.cached(
         "flop gaps of a run", history.state, run, lambda: history.query("flop_gaps", run_ids=[run])[1]
     )
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)

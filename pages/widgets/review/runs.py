@@ -46,7 +46,7 @@ def runs_of(history: History) -> Runs:
         every = every[every["pages"].fillna(0) > 0]
         return Runs(run_labels(every.head(_MOST_RUNS)), _usual(every))
 
-    return resources.held("review runs", history.state, None, made)
+    return resources.cached("review runs", history.state, None, made)
 
 
 def _usual(runs: pd.DataFrame) -> str:

@@ -138,7 +138,7 @@ def _picture(review: Review, page: PageReview, sheet: int) -> tuple[resources.Pi
 
 
 def prepare(queue: Queue) -> None:
-    """Have what the neighbours in the queue need at hand before they are asked for."""
+    """Prepare the neighbours in the queue in the background."""
 
     def ready(page: Any) -> None:
         with suppress(DsocrError):

@@ -71,7 +71,7 @@ def _speed(history: History, runs: pd.DataFrame) -> str:
     if len(pace) < len(runs):
         return "Not both runs have times."
     a, b = ((run, pace[run]) for run in runs["run_id"])
-    found = resources.held(
+    found = resources.cached(
         "runs speed", history.state, (a, b), lambda: compare_speed(history, a, b, contended=True)
     )
     return sentence(found)

@@ -90,13 +90,13 @@ def review(key: str) -> Review:
         with st.spinner("Opening the review", show_time=True):
             return open_review(past, run_a, run_b, backend_a, backend_b)
 
-    return held("review", (past, past.version(run_a), past.version(run_b or run_a)), key, opened, most=4)
+    return cached("review", (past, past.version(run_a), past.version(run_b or run_a)), key, opened, most=4)
 
 
-def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: int = 8) -> T:
-    """Give what was made of a history for `of`, held for all tabs while its `state` is the same.
+def cached(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: int = 8) -> T:
+    """Value that `make` gives for `of`, cached for all tabs while `state` is the same.
 
-    The last `most` of a name are. Nobody changes what it is: other tabs have the same object.
+    The cache has the last `most` values of a name. No caller changes a value: all tabs share it.
     """
     answers, key = _answers().setdefault(name, {}), (state, of)
     last = answers.pop(key, None)
@@ -109,18 +109,18 @@ def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: 
 
 @st.cache_resource(show_spinner=False)
 def _answers() -> dict[str, dict[Hashable, Any]]:
-    """Answers that `held` holds, by name, the oldest first."""
+    """Values of `cached`, by name, the oldest first."""
     return {}
 
 
 def soon(of: Hashable, make: Callable[[], T]) -> Future[T]:
-    """Have something made beside the pages, once for all browser tabs; the newest thousand stay."""
-    return held("soon", None, of, lambda: prefetcher().submit(make), most=1000)
+    """Start `make` in the background, once for all browser tabs. The newest thousand are cached."""
+    return cached("soon", None, of, lambda: prefetcher().submit(make), most=1000)
 
 
 @st.cache_resource(show_spinner=False)
 def prefetcher() -> Executor:
-    """Makes ready what will be asked for next, beside the pages."""
+    """One thread that prepares what the pages will need next."""
     return ThreadPoolExecutor(1, "prefetch")
 
 

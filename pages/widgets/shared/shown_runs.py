@@ -10,7 +10,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import short_names
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.resources import held
+from pages.widgets.shared.resources import cached
 from pages.widgets.shared.url_state import LinkedState, Parameter
 from pages.widgets.streamlit_mends import rerun_page
 
@@ -42,7 +42,7 @@ def filters(state: LinkedState, history: History) -> dict[str, Any]:
 
     A filter of which no run has a value is left out, unless a link names one.
     """
-    values, _ = held("filter values", history.state, None, lambda: history.query("filter_values"))
+    values, _ = cached("filter values", history.state, None, lambda: history.query("filter_values"))
     for name, words in _WORDS.items():
         options = list(values.loc[values["name"] == f"{name}s", "value"])
         options += [chosen for chosen in state.value(name) if chosen not in options]

@@ -31,7 +31,7 @@ _SAID = {"slower": "confirmed: ", "faster": "confirmed: ", "look": "to look at: 
 def draw(chosen: RunSelection) -> None:
     """One sentence, the changed rows, the rates over commits, two runs side by side, stages by run."""
     history, contended = chosen.history, bool(value("contended"))
-    found = resources.held(
+    found = resources.cached(
         "timing changes", history.state_of_runs, (tuple(chosen.runs["run_id"]), contended),
         lambda: changes(history, chosen.runs, contended=contended),
     )  # fmt: skip

@@ -97,7 +97,7 @@ def draw(chosen: RunSelection) -> None:
     STATE.settle("run", there, there[0])
     STATE.settle("against", there)
     of = tuple(filter(None, (value("run"), value("against"))))
-    stages = resources.held("kernel stages", chosen.history.state_of_runs, of, lambda: _stages(chosen, of))
+    stages = resources.cached("kernel stages", chosen.history.state_of_runs, of, lambda: _stages(chosen, of))
     if value("part") not in stages:
         put("part", "")
     one, two, three = st.columns([3, 3, 2], vertical_alignment="bottom")
@@ -149,7 +149,7 @@ def _longest(chosen: RunSelection, run: str, stage: str) -> None:
 
 def _pair(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     history, of = chosen.history, (a, b, stage or None)
-    rows, words, sql = resources.held(
+    rows, words, sql = resources.cached(
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, *of)
     )
     figure.head(words, sql=sql, kernels_compared=rows)
@@ -213,7 +213,7 @@ def _read(chosen: RunSelection, run: str, stage: str) -> _Profile:
 
 
 def _profile(chosen: RunSelection, run: str, stage: str) -> None:
-    found = resources.held(
+    found = resources.cached(
         "timing profile", chosen.history.state_of_runs, (run, stage), lambda: _read(chosen, run, stage)
     )
     kernels, device = found.kernels, found.device

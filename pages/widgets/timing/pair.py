@@ -115,7 +115,7 @@ def _choice(sides: list[Side], names: dict[Side, str]) -> None:
 def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     history, contended = chosen.history, bool(value("contended"))
     # A new run may be like one of the two, and one in the trash no longer counts.
-    found, coverage, sql = resources.held(
+    found, coverage, sql = resources.cached(
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
     st.markdown(f"**{plain(speed.sentence(found))}** {plain(_pages_words(coverage))}")

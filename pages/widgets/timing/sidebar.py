@@ -63,7 +63,7 @@ def draw(history: History) -> RunSelection:
     shown_runs.watch(history)
     filters = shown_runs.filters(STATE, history)
     switches = {name: bool(value(name)) for name in _SWITCHES}
-    found = resources.held(
+    found = resources.cached(
         "timing runs", history.state, repr((filters, switches)),
         lambda: _found(history, filters, switches),
     )  # fmt: skip
