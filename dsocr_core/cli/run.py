@@ -140,7 +140,7 @@ def read(
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
-    from dsocr_core.read.progress import ProgressBar
+    from dsocr_core.read.progress import Progress, bar
     from dsocr_core.read.run import read_run
     from dsocr_core.read.session import Session
     from dsocr_core.runs.record import Recording
@@ -158,7 +158,7 @@ def read(
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
-            progress = stack.enter_context(ProgressBar(SafeConsole(stderr=True)))
+            progress = Progress(stack.enter_context(bar(SafeConsole(stderr=True))))
             cancel = stack.enter_context(cancelled_by_interrupt())
             report = read_run(sessions, plan, progress, recordings, cancel)
     except Cancelled:

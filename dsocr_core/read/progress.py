@@ -1,25 +1,25 @@
-"""Progress of a run: a bar on a terminal, or a sentence for the app."""
+"""Progress of a run: one line for the app, or beside a bar on a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich import progress as bars
 from rich.console import Console
-from rich.table import Column
-from rich.text import Text
 
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Observer
 
+Say = Callable[[str, float], None]
+"""Takes what is read, and the share that is over."""
+
 
 class Progress:
-    """Counts the pages of a run; `say` hears what is read, and the share that is over."""
+    """Counts the pages of a run, and says how far it is."""
 
-    def __init__(self, say: Callable[[str, float], None] | None = None) -> None:
+    def __init__(self, say: Say = lambda words, done: None) -> None:
         self._say = say
         self.count, self.over = 1, 0
 
@@ -33,51 +33,13 @@ class Progress:
         self.over += 1
         self._show()
 
-    def skip(self) -> None:
-        """A page was read by an earlier run: one less to do, so that the speed is that of the work."""
-        self.count -= 1
-        self._show()
-
     def observer(self, work: str) -> Observer:
         """Make the observer of `work`: names of a page and its backend."""
-        return _StageNames(lambda words: self._show(f"{work} {words}"))
+        return _StageNames(lambda words: self._show(f", {work} {words}"))
 
     def _show(self, words: str = "") -> None:
-        if self._say and words:
-            count = max(self.count, 1)
-            self._say(f"page {self.over + 1:,} of {count:,}, {words}", self.over / count)
-
-
-class ProgressBar(Progress):
-    """A bar on a terminal, one for all pages; silent elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._bar = bars.Progress(
-            bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn(),
-            _PagesPerSecond(Column(no_wrap=True)), bars.TimeElapsedColumn(), bars.TimeRemainingColumn(),
-            console=console, transient=True, disable=not sys.stderr.isatty(),
-        )  # fmt: skip
-        self._task = self._bar.add_task("pages", total=None)
-
-    def __enter__(self) -> ProgressBar:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def _show(self, words: str = "") -> None:
-        named: dict[str, Any] = {"description": words} if words else {}
-        self._bar.update(self._task, total=self.count, completed=self.over, **named)
-
-
-class _PagesPerSecond(bars.ProgressColumn):
-    def render(self, task: bars.Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.3g} pages/s", style="progress.data.speed")
+        count = max(self.count, 1)
+        self._say(f"page {min(self.over + 1, count):,} of {count:,}{words}", self.over / count)
 
 
 class _StageNames(Observer):
@@ -95,3 +57,16 @@ class _StageNames(Observer):
     def stage_ended(self, stage: Stage, milliseconds: float) -> None:
         if stage == Stage.POSTPROCESS:  # what comes next, a model that is loaded, has no stage
             self._show("done")
+
+
+@contextmanager
+def bar(console: Console) -> Iterator[Say]:
+    """A bar on a terminal, one for all pages; silent elsewhere."""
+    columns = (
+        bars.BarColumn(), bars.TextColumn("{task.description}", markup=False), bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
+    )  # fmt: skip
+    hidden = not sys.stderr.isatty()
+    with bars.Progress(*columns, console=console, transient=True, disable=hidden) as shown:
+        task = shown.add_task("pages", total=1.0)
+        yield lambda words, done: shown.update(task, description=words, completed=done)

@@ -20,7 +20,7 @@ from dsocr_core.base.sanitise import text_name
 from dsocr_core.page.documents import expand
 from dsocr_core.read.loop import PageOutcome, read_pages
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead
+from dsocr_core.read.prefetch import PageFailed, PageReader, PageToRead
 from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report, report_of
 from dsocr_core.read.session import Session, Sides
@@ -85,9 +85,8 @@ def read_run(
 
         def report_recorded(most: int) -> None:
             while len(recorded) > most:
-                outcome = recorded.popleft().result()
-                report.add(outcome)
-                (progress.skip if isinstance(outcome.page, PageDone) else progress.advance)()
+                report.add(recorded.popleft().result())
+                progress.advance()
 
         with ThreadPoolExecutor(recorders, "record") as threads:
 
