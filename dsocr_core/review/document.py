@@ -67,7 +67,7 @@ def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> d
         "kinds": list(page.kinds),
         "decision": decision(page.name, given),
         "reviews": {
-            reviewer: {name: getattr(row, name) for name in ("verdict", "label", "comment", "time")}
+            reviewer: {name: getattr(row, name) for name in ("verdict", "comment", "time")}
             for reviewer, row in sorted(given.get(page.name, {}).items())
         },
         "comments": [

@@ -44,7 +44,7 @@ def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
     if page.causes:
         add("cause", page.causes[0].sentence)
     for reviewer, row in sorted(given.get(page.name, {}).items()):
-        value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
+        value = "; ".join(part for part in (row.verdict, row.comment) if part)
         add(f"verdict of {reviewer}", value)
     if (decided := decision(page.name, given)) == DISAGREEMENT:
         add("reviewers", decided)

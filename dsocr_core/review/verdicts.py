@@ -23,7 +23,7 @@ from dsocr_core.runs.history import History
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
-LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT = 100, 4000, 100
+COMMENT_LIMIT, REVIEWER_LIMIT = 4000, 100
 
 KIND = "verdict"
 
@@ -43,7 +43,6 @@ class Judgement:
     page: str
     reviewer: str
     verdict: VerdictWord | None
-    label: str = ""  # the cause, in the reviewer's words or a `page.Cause`
     comment: str = ""
     undoes: str | None = None
 
@@ -51,7 +50,7 @@ class Judgement:
 _COLUMNS = tuple(item.name for item in fields(Judgement))
 _LIMITS = {
     "id": 64, "time": 40, "review": 500, "run_id": 100, "page": 4096, "reviewer": REVIEWER_LIMIT,
-    "label": LABEL_LIMIT, "comment": COMMENT_LIMIT, "undoes": 64,
+    "comment": COMMENT_LIMIT, "undoes": 64,
 }  # fmt: skip
 _NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
 
@@ -92,19 +91,17 @@ class Verdicts:
             given.setdefault(row.page, {})[row.reviewer] = row
         return given
 
-    def give(
-        self, page: str, verdict: VerdictWord, reviewer: str, label: str = "", comment: str = ""
-    ) -> Judgement:
+    def give(self, page: str, verdict: VerdictWord, reviewer: str, comment: str = "") -> Judgement:
         """Append a verdict. Raises VerdictError for a word there is not, no reviewer, or too long a text."""
-        return self._append(page, reviewer, verdict=verdict, label=label.strip(), comment=comment.strip())
+        return self._append(page, reviewer, verdict=verdict, comment=comment.strip())
 
-    def undo(self, reviewer: str, page: str | None = None) -> Judgement | None:
-        """Take back this reviewer's last verdict (on that page); the one before counts again.
+    def undo(self, reviewer: str) -> Judgement | None:
+        """Take back this reviewer's last verdict; the one before counts again.
 
         Returns the row that was taken back, None when there is nothing to undo.
         """
         name = " ".join(reviewer.split())
-        own = [row for row in self._that_count() if row.reviewer == name and page in (None, row.page)]
+        own = [row for row in self._that_count() if row.reviewer == name]
         if own:
             self._append(own[-1].page, name, verdict=None, undoes=own[-1].id)
         return own[-1] if own else None
@@ -119,7 +116,7 @@ class Verdicts:
             {"id": secrets.token_hex(12), "time": datetime.now(UTC).isoformat(), **names, **values}
             | {"reviewer": " ".join(reviewer.split())}
         )
-        columns = ("id", "time", "review", "verdict", "label", "comment", "undoes")
+        columns = ("id", "time", "review", "verdict", "comment", "undoes")
         value = json.dumps({name: getattr(row, name) for name in columns}, ensure_ascii=False)
         self._history.annotate(self._run_id, KIND, [(row.page, row.reviewer, value)])
         return row
@@ -152,8 +149,8 @@ def _judgement(values: dict[str, Any]) -> Judgement:
         raise VerdictError(f"time {values['time']!r} is not ISO 8601 with a zone")
     # One form for all, so that the order of the texts is that of the times.
     time = moment.astimezone(UTC).isoformat(timespec="microseconds")
-    texts = {name: values.get(name) or "" for name in ("label", "comment")}
-    return Judgement(**values | texts | {"time": time, "undoes": values.get("undoes") or None})
+    texts = {"comment": values.get("comment") or "", "undoes": values.get("undoes") or None}
+    return Judgement(**values | texts | {"time": time})
 
 
 # --- as what a page counts, in every report ---------------------------------------------------------

@@ -212,7 +212,7 @@ def test_a_verdict_waits_for_a_name_is_recorded_with_its_comment_and_undone(own:
         return checked(test.button(key=f"review say {verdict}").click().run())
 
     verdicts = resources.review("run-1").verdicts
-    verdicts.give(MOVED, "unsure", "Ben", "scale", "hm")
+    verdicts.give(MOVED, "unsure", "Ben", "scale: hm")
     test = say(open_page(page=MOVED), "wrong")
     assert queue.NAME_FIRST in words(test)
     checked(test.text_input(key="review reviewer").set_value("Ann  Bee").run())
@@ -222,7 +222,7 @@ def test_a_verdict_waits_for_a_name_is_recorded_with_its_comment_and_undone(own:
     *_, row = resources.review("run-1").verdicts.rows()
     assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
     assert row.comment == "<b>off</b> by a tile" and not any("<b>off" in body for body in bodies(test))
-    assert "you : wrong · <b>off</b> by a tile" in said(test) and "Ben : unsure · scale · hm" in said(test)
+    assert "you : wrong · <b>off</b> by a tile" in said(test) and "Ben : unsure · scale: hm" in said(test)
     assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
     for _ in range(2):
         checked(test.button(key="review undo").click().run())

@@ -71,7 +71,7 @@ class _Elements(HTMLParser):
 
 
 def test_all_reports_count_pages_by_parity_and_by_the_reviewers(history: History, review: Review) -> None:
-    review.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
+    review.verdicts.give("p0", "wrong", "ann", "boxes, see there")
     review.verdicts.give("p1", "same", "bob")
     review.verdicts.give("p2", "acceptable", "ann")
     said = {"id": "c", "time": "2026-01-01T00:00:00+00:00", "review": review.key, "comment": "look <here>"}
@@ -94,7 +94,7 @@ def test_all_reports_count_pages_by_parity_and_by_the_reviewers(history: History
     assert rows["p2"]["max_coordinate_difference_percent"] == pytest.approx(4000 / 999)
     assert rows["p3"]["boxes"] == {"a": None, "b": None, "matched": None}
     assert rows["p3"]["reasons"] == ["could not be read: A: could not <i>read</i> it"]
-    assert rows["p0"]["reviews"]["ann"]["comment"] == "see there"
+    assert rows["p0"]["reviews"]["ann"]["comment"] == "boxes, see there"
     assert [each["comment"] for each in rows["p4"]["comments"]] == ["look <here>"]
     assert {row["stage"] for row in values["stages"]} > {"decode", "total"}
 
@@ -115,7 +115,7 @@ def test_all_reports_count_pages_by_parity_and_by_the_reviewers(history: History
 
 
 def test_the_html_needs_no_network_and_no_script(review: Review) -> None:
-    review.verdicts.give("p1", "wrong", SCRIPT[:60].replace("\x00", ""), SCRIPT[:90], SCRIPT)
+    review.verdicts.give("p1", "wrong", SCRIPT[:60].replace("\x00", ""), SCRIPT)
     page = html_report(review)
     found = _Elements(page)
     forbidden = {"script", "iframe", "object", "embed", "link", "base", "form", "a", "svg"}
@@ -202,7 +202,7 @@ def test_a_page_that_one_run_has_fails_nothing_unless_a_reviewer_says_so(
         assert counts() == ["4", "0", "0", "3"]
         assert run("compare", "run-1", "run-2", "--history", tmp_path) == OK
         assert said in " ".join(capsys.readouterr().out.split())
-        review.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
+        review.verdicts.give("p0", "wrong", "ann", SCRIPT)
         assert counts() == ["4", "1", "0", "2"]
     assert run("compare", "run-1", "run-2", "--history", tmp_path) == FAILED
     assert "wrong 1" in capsys.readouterr().out

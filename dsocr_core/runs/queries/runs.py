@@ -141,8 +141,8 @@ QUERIES["annotations"] = Query(
 QUERIES["verdicts"] = Query(
     """
     SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
-           given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
-           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
+           given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'undoes' AS undoes,
+           left(concat_ws(': ', nullif(given ->> 'label', ''), given ->> 'comment'), 4000) AS comment
     FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
     WHERE page IS NOT NULL AND id IS NOT NULL AND run_id = $run_id ORDER BY time, position
     """,

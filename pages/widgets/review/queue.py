@@ -165,9 +165,8 @@ def _turn(queue: Queue, step: int) -> dict[str, Any]:
 def judge(review: Review, name: str, verdict: VerdictWord) -> None:
     """Give a verdict with the comment beside it. Raises DsocrError."""
     review.page(name)
-    own = queue_of(review).own(name)
     comment = st.session_state.get(comment_key(name))
-    review.verdicts.give(name, verdict, address.reviewer(), own.label if own else "", comment or "")
+    review.verdicts.give(name, verdict, address.reviewer(), comment or "")
 
 
 def comment_key(name: str) -> str:

@@ -212,7 +212,7 @@ def _comment(name: str) -> None:
 def verdicts_html(queue: Queue, page: PageReview) -> str:
     """All verdicts on the page, comments without one, and what was just undone; escaped."""
     rows = sorted(queue.given.get(page.name, {}).values(), key=lambda row: row.time)
-    chips = [_chip(row, " · ".join(filter(None, (row.verdict, row.label, row.comment)))) for row in rows]
+    chips = [_chip(row, " · ".join(filter(None, (row.verdict, row.comment)))) for row in rows]
     if decision(page.name, queue.given) == DISAGREEMENT:
         chips.append(f"<span class='dsocr-review'><b>{DISAGREEMENT}</b></span>")
     chips += [_chip(row, row.comment) for row in queue.review.verdicts.comments().get(page.name, [])]
