@@ -74,7 +74,6 @@ def profile(
     tokens: int = 3,
     skip: int = 0,
     count: int = 100,
-    ncu: str = "ncu",
 ) -> Answer:
     """Profile the kernels of a stage with Nsight Compute, into the history.
 
@@ -83,13 +82,12 @@ def profile(
         tokens: new tokens of the page; 2 are one decode step
         skip: launches of the stage to leave out first
         count: launches to profile at most
-        ncu: Nsight Compute's command line
     """
     if stage not in [*Stage]:
         raise SettingsError(f"stage is '{stage[:40]}': give one of {', '.join(Stage)}")
     from dsocr_core.measure.profile import Profile, profile_stage
 
-    plan = Profile(Stage(stage), skip, count, tokens, ncu)
+    plan = Profile(Stage(stage), skip, count, tokens)
     run_id, launched = profile_stage(plan, settings, history_location(settings))
     document = {"run": run_id, "stage": stage, "engine": settings.engine, "launches": launched}
     return Answer(document, (f"{launched} launches of {stage} recorded as run {run_id}",))

@@ -54,8 +54,6 @@ class Profile:
     skip: int
     count: int
     tokens: int
-    ncu: str
-    """Program: a name on the PATH, or a path."""
 
     def command(self, settings: Settings, table: Path) -> list[str]:
         """Command line that writes the table. Base units keep the digits of short times."""
@@ -65,7 +63,7 @@ class Profile:
             "--checkpoint", settings.checkpoint,
         ]  # fmt: skip
         return [
-            self.ncu, "--csv", "--page", "details", "--print-units", "base", "--log-file", str(table),
+            "ncu", "--csv", "--page", "details", "--print-units", "base", "--log-file", str(table),
             "--clock-control", "none", "--nvtx", "--nvtx-include", f"{self.stage.value}/",
             "--launch-skip", str(self.skip), "--launch-count", str(self.count),
             *(word for section in SECTIONS for word in ("--section", section)),
@@ -105,7 +103,7 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
         why = f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
         raise ProfileError(why) from error
     except OSError as error:
-        way = "it comes with the CUDA toolkit; --ncu names another place"
+        way = "it comes with the CUDA toolkit; put its folder on the PATH"
         raise ProfileError(f"{words[0]} cannot be started ({error.strerror}): {way}") from error
     except InvalidFile as error:
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import stat
 from pathlib import Path
@@ -24,22 +25,24 @@ TABLE = """\
 """  # noqa: E501
 
 
-def made_up_ncu(folder: Path, body: str) -> Path:
-    """A program in place of ncu that writes its arguments down; `$log` is the table's path."""
+def made_up_ncu(folder: Path, body: str, patch: pytest.MonkeyPatch) -> None:
+    """Put a program in place of ncu that writes its arguments down; `$log` is the table's path."""
     script = folder / "ncu"
     script.write_text(
         f"#!/bin/sh\nprintf '%s\\n' \"$@\" > {shlex.quote(str(folder / 'arguments'))}\n"
         f'while [ "$1" != --log-file ]; do shift; done; log="$2"\n{body}\n'
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return script
+    patch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
-def test_the_stage_alone_is_profiled_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stage_alone_is_profiled_and_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "table").write_text(TABLE)
-    ncu = made_up_ncu(tmp_path, f'cp {shlex.quote(str(tmp_path / "table"))} "$log"')
+    made_up_ncu(tmp_path, f'cp {shlex.quote(str(tmp_path / "table"))} "$log"', monkeypatch)
     words = ["profile", "decode", "--engine", "fast", "--preset", "small", "--json"]
-    words += ["--skip", "2", "--count", "76", "--ncu", str(ncu), "--history", str(tmp_path / "history")]
+    words += ["--skip", "2", "--count", "76", "--history", str(tmp_path / "history")]
     assert main([*words, "--checkpoint", "random:config.json"]) == OK
     found = json.loads(capsys.readouterr().out)
     assert (found["launches"], found["stage"], found["engine"]) == (2, "decode", "fast")
@@ -72,10 +75,10 @@ def test_the_stage_alone_is_profiled_and_recorded(tmp_path: Path, capsys: pytest
     ],
 )
 def test_what_ncu_could_not_do_is_one_line(
-    body: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    body: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ncu = made_up_ncu(tmp_path, body)
-    words = ["profile", "sam", "--ncu", str(ncu), "--history", str(tmp_path / "history")]
+    made_up_ncu(tmp_path, body, monkeypatch)
+    words = ["profile", "sam", "--history", str(tmp_path / "history")]
     assert main(words) == BAD_USAGE
     assert cause in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "history" / "runs").is_dir() or not list((tmp_path / "history" / "runs").iterdir())
