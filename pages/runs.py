@@ -9,9 +9,9 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
-from pages.widgets.runs import address, import_runs, overview, run_list
+from pages.widgets.runs import import_runs, overview, run_list
 from pages.widgets.runs.address import STATE, put, value
-from pages.widgets.runs.overview import Listed, listed
+from pages.widgets.runs.overview import listed
 from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import show_error
 
@@ -45,8 +45,11 @@ def _draw(history: History) -> None:
     if not len(runs):
         run_list.nothing(view, int((~trashed).sum()))
     else:
-        of = (tuple(runs["run_id"]), value("by"))
-        found = resources.cached("runs table", history.state, of, lambda: _listed(history, runs))
+        run_ids = list(runs["run_id"])
+        found = resources.cached(
+            "runs table", history.state, (tuple(run_ids), value("by")),
+            lambda: listed(runs, value("by"), history.query("pace", run_ids=run_ids)[0]),
+        )  # fmt: skip
         if view != "Trash":
             overview.draw(found, int((~trashed).sum()), [sql])
         run_list.draw(history, runs, found)
@@ -64,18 +67,10 @@ def _sidebar(history: History) -> dict[str, Any]:
     if value("importing") or asked:
         put("importing", False)
         import_runs.dialog(history)
-    filters = shown_runs.filters(STATE, history)
+    filters = shown_runs.filters(STATE, history, "view", "group")
     # The runs that come with the project, on every page or on none.
     st.toggle("Examples", value=True, key=resources.EXAMPLES, persist_state="session")
-    if address.filtered():
-        st.button("Clear the filters", on_click=address.clear_filters, key="runs clear", width="stretch")
     return filters
-
-
-def _listed(history: History, runs: pd.DataFrame) -> Listed:
-    """The runs and their groups."""
-    pace, _ = history.query("pace", run_ids=list(runs["run_id"]))
-    return listed(runs, value("by"), pace)
 
 
 page()

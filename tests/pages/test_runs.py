@@ -231,14 +231,14 @@ def test_an_export_imports_elsewhere_through_the_page(
         assert listed(pressed(test, "runs show imported")) == [STRANGE, EAGER]
         assert other.record(STRANGE) == history.record(STRANGE)
         again = take_uploads(other, [Sent("runs.zip", archive)])
-        assert (again.imported, sorted(again.here)) == ([], [EAGER, STRANGE])
+        assert (again.of("imported"), sorted(again.of("duplicate"))) == ([], [EAGER, STRANGE])
 
 
 def test_hostile_uploads_stay_in_the_upload_folder(own: History) -> None:
     names = ["../../escape.csv", "/etc/x.csv", "y" * 4000 + ".csv", "a\0b.csv", "📄.csv", "<b>.zip", ""]
     outcome = take_uploads(own, [Sent(name, b"") for name in names])
     reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
-    assert outcome.imported == [] and len(outcome.skipped) == len(names), reasons
+    assert outcome.of("imported") == [] and len(outcome.skipped) == len(names), reasons
     assert len(own) == 5
 
 

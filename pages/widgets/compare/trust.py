@@ -41,17 +41,11 @@ def _refuse() -> None:
 
 @st.dialog("Run this checkpoint's code?", width="medium", on_dismiss=_refuse)
 def _confirm(code: RemoteCode) -> None:
-    allowed: dict[str, dict[str, str]] = st.session_state.setdefault("trusted files", {})
-    before = allowed.get(str(code.directory))
-    if before is not None:
+    if any(permission.startswith(f"{code.directory}@") for permission in st.session_state["trusted"]):
         st.warning("Its code has changed since you allowed it.")
     st.markdown("The vendor backend will run, with your rights, the Python files in")
     st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
-    changed = {name for name, digest in code.files.items() if before and before.get(name) != digest}
-    lines = [
-        f"{code.files[name][:16]}  {'changed  ' * (name in changed)}{name_text(name)}"
-        for name in sorted(code.files)
-    ]
+    lines = [f"{digest[:16]}  {name_text(name)}" for name, digest in sorted(code.files.items())]
     st.code("\n".join(lines) or "no files", language=None, height=min(32 + 20 * max(len(lines), 1), 232))
     st.markdown(
         "Do this only for a checkpoint you trust. You are asked again when one of these hashes (SHA-256) "
@@ -60,7 +54,6 @@ def _confirm(code: RemoteCode) -> None:
     yes, no = st.columns(2)
     if yes.button("Run its code", type="primary", width="stretch"):
         st.session_state["trusted"].add(code.permission)
-        allowed[str(code.directory)] = code.files
         st.rerun()
     if no.button("Do not run it", width="stretch", on_click=_refuse):
         st.rerun()

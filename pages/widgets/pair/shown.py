@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.formatting import duration, plural
 from dsocr_core.reading.artifacts import label_colour
 from dsocr_core.reading.markup import Box, Span, page_texts
-from dsocr_core.reading.parity_records import BoxPair, Cause
+from dsocr_core.reading.parity_records import Cause
 from dsocr_core.reading.records import OcrResult, Side
 from dsocr_core.reading.text_diff import Runs, plain, squeezed, text_difference
 from pages.widgets.shared import sources
@@ -116,30 +116,24 @@ class Row:
         return bool((self.a and self.a.index in a) or (self.b and self.b.index in b))
 
 
-def rows_of_pairs(pairs: Iterable[BoxPair]) -> list[Row]:
-    """Pairs in reading order: by A's box, a box that only B has after the one before it."""
-    rows = [Row(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
-    rows = [
-        replace(row, state="text") if row.state == "matched" and row.text_differs else row for row in rows
-    ]
-    return sorted(rows, key=lambda row: (row.box.index, row.a is None))[:MOST_ROWS]
-
-
-def single_rows(boxes: Iterable[Box], side: Side) -> list[Row]:
-    """The boxes of the only side that has a result."""
-    rows = (Row("single", box if side == "a" else None, box if side == "b" else None) for box in boxes)
-    return list(rows)[:MOST_ROWS]
-
-
 def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Row]:
     """Pairs of boxes of a page in reading order; else the boxes of the first side that has some."""
     if comparison is None:
         return []
     if comparison.report is not None and comparison.report.pairs:
-        return rows_of_pairs(pair for pair in comparison.report.pairs if pair.page == sheet)
+        rows = [
+            Row(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent)
+            for pair in comparison.report.pairs if pair.page == sheet
+        ]  # fmt: skip
+        rows = [
+            replace(row, state="text") if row.state == "matched" and row.text_differs else row for row in rows
+        ]
+        # By A's box, a box that only B has after the one before it.
+        return sorted(rows, key=lambda row: (row.box.index, row.a is None))[:MOST_ROWS]
     for side, result in comparison.results.items():
         if result.boxes:
-            return single_rows((box for box in result.boxes if box.page == sheet), side)
+            boxes = [box for box in result.boxes if box.page == sheet][:MOST_ROWS]
+            return [Row("single", *((box, None) if side == "a" else (None, box))) for box in boxes]
     return []
 
 

@@ -25,12 +25,14 @@ _REPORT, _ROUND = "runs import report", "runs import round"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of an upload: run ids, with the files that they are of, and what was left out, and why."""
+    """Outcome of an upload: runs with the files that they are of, and what was left out, and why."""
 
-    imported: list[str]
-    here: list[str]
     runs: pd.DataFrame
     skipped: pd.DataFrame
+
+    def of(self, state: str) -> list[str]:
+        """Ids of the runs that are `imported`, or a `duplicate`."""
+        return self.runs.loc[self.runs["state"] == state, "run"].tolist()
 
 
 def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:
@@ -62,8 +64,6 @@ def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:
     skipped = [(without_surrogates(name) or "a file without a name", reason) for name, reason in refused]
     skipped += [(named(item.path), item.reason) for item in report.skipped]
     return Outcome(
-        [run.run_id for run in report.imported],
-        [run.run_id for run in report.known],
         pd.DataFrame(runs, columns=["run", "made by", "from", "state"]),
         pd.DataFrame(skipped, columns=["file", "reason"]),
     )
@@ -97,10 +97,9 @@ def dialog(history: History) -> None:
     outcome: Outcome | None = st.session_state.get(_REPORT)
     if outcome is None:
         return
-    runs, here = plural(len(outcome.imported), "run"), plural(len(outcome.here), "duplicate")
+    runs, here = plural(len(outcome.of("imported")), "run"), plural(len(outcome.of("duplicate")), "duplicate")
     st.markdown(f"**{runs} imported, {here}, {plural(len(outcome.skipped), 'file')} skipped**")
-    found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
-    if found:
+    if found := list(dict.fromkeys(outcome.runs["run"])):
         if st.button("Show them", key="runs show imported", on_click=_show, args=(found,)):
             st.rerun()
         table.draw(outcome.runs, most=8)

@@ -137,8 +137,6 @@ class ReadJob(Job[Comparison]):
         self.not_recorded = ""
         """Why the history does not have it."""
         self.watches = {side: SideWatch(side) for side in sides}
-        self.completed: tuple[Any, ...] = (None, None)
-        """The recorded results and the fresh ones that were put together last, and what that gave."""
         self._session = session
 
     def partial_texts(self) -> dict[Side, str]:
@@ -236,13 +234,9 @@ class Runner:
         done = () if fresh is None else (*fresh.results, *fresh.errors)
         taken = tuple(side for side in (recorded.results if recorded else ()) if side not in done)
         comparison = fresh or recorded
-        if mine is not None and recorded is not None and fresh is not None and taken:
-            # The same object as last time if nothing changed: its parity report is computed once.
-            if mine.completed[0] is not recorded or mine.completed[1] is not fresh:
-                more: dict[str, Any] = {side: recorded.results[side] for side in taken}
-                joined = replace(fresh, **more)
-                mine.completed = recorded, fresh, joined
-            comparison = mine.completed[2]
+        if recorded is not None and fresh is not None and taken:
+            more: dict[str, Any] = {side: recorded.results[side] for side in taken}
+            comparison = replace(fresh, **more)
         return PageResults(
             comparison, taken, (recorded.recorded_at or "") if recorded is not None and taken else "",
             tuple(filter(None, problems)), mine is not None and mine.state == "cancelled",

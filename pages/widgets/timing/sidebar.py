@@ -70,11 +70,6 @@ def draw(history: History) -> RunSelection:
     for name, words in _SWITCHES.items():
         if (count := found.switched[name]) or value(name):
             st.toggle(f"Include {plural(count, 'run')} {words}", **bound(name))
-    if STATE.used(*shown_runs.FILTERS):
-        st.button(
-            "Clear filters", on_click=STATE.clear, args=shown_runs.FILTERS, width="stretch",
-            key="timing clear",
-        )  # fmt: skip
     if unread := len(history.problems):
         st.caption(f"{plural(unread, 'entry', 'entries')} of the history cannot be read: see Runs.")
     return found
