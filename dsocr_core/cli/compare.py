@@ -15,7 +15,6 @@ from dsocr_core.cli import compare_runs as recorded
 from dsocr_core.cli.answers import Answer, Compared
 from dsocr_core.cli.compare_runs import CompareError
 from dsocr_core.cli.options import FROM_ZERO
-from dsocr_core.cli.over_cluster import compare_outputs
 from dsocr_core.cli.run import PageOptions, of_this_machine, read
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
@@ -53,7 +52,6 @@ class CompareOptions(PageOptions):
 
 
 PAGES, RUNS, AGAIN = "pages", "recorded runs", "a recorded run that is read again"
-OUTPUTS = "outputs of a cluster"
 """Sources of the pairs of a comparison."""
 _OPTIONS_OF = {
     "backend_a": (RUNS,),
@@ -61,7 +59,7 @@ _OPTIONS_OF = {
     "pages": (PAGES,),
     "pages_together": (PAGES,),
     "out": (PAGES, AGAIN),
-    "save": (PAGES, AGAIN, OUTPUTS),
+    "save": (PAGES, AGAIN),
     "why": (PAGES, AGAIN, RUNS),
 }
 """By option the sources that it goes with, the usual one first."""
@@ -70,7 +68,7 @@ _OPTIONS_OF = {
 def compare(chosen: CompareOptions, settings: Settings, *, typed: str) -> Answer:
     """Read pages with two backends and report their parity: compare IMAGE ... Read a recorded run again:
     compare RUN --again. Or compare results that are there, without a model: compare RUN (its two backends),
-    compare A_RUN B_RUN (ids, or directories of runs) or compare A_OUT B_OUT (outputs of run --cluster).
+    compare A_RUN B_RUN (ids, directories of runs, or complete outputs of run --cluster).
     """
     settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
     source, reviewed = _source(chosen), bool(chosen.html or chosen.junit or chosen.why)
@@ -83,10 +81,8 @@ def compare(chosen: CompareOptions, settings: Settings, *, typed: str) -> Answer
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
         if source in (RUNS, AGAIN):
             found = _compare_runs(settings, chosen, location, record_in, stack, typed)
-        elif source is PAGES:
-            found, explain = _compare_pages(settings, chosen, record_in, typed)
         else:
-            found = compare_outputs(settings, chosen, record_in, typed)
+            found, explain = _compare_pages(settings, chosen, record_in, typed)
         if found.runs and reviewed and source not in (RUNS, AGAIN):
             location = history_location(replace(settings, history=str(record_in)))
             found = recorded.compare_runs(chosen, location, found.runs, explain, found)
@@ -97,17 +93,13 @@ def _source(chosen: CompareOptions) -> str:
     """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
     names = chosen.images
     runs = [name for name in names if recorded.may_be_run(name)]
-    outputs = [name for name in runs if recorded.is_output(name)]
     mixed = len(runs) not in (0, len(names))
     if chosen.again:
         source, well = AGAIN, len(runs) == len(names) == 1
         way_out = "--again needs one run of the history, or its directory"
-    elif outputs and (mixed or len(outputs) == len(names) or len(names) > 2):  # with a run it is one itself
-        source, well = OUTPUTS, len(outputs) == len(names) == 2
-        way_out = f"'{outputs[0]}' is an output of run --cluster: give two of them, one and a run, or pages"
     else:
         source, well = (RUNS if runs else PAGES), bool(names) and not mixed and len(runs) < 3
-        absent = f"'{runs[0]}' is no file or folder: " if mixed else ""
+        absent = f"'{runs[0]}' is no image, PDF or folder of them: " if mixed else ""
         way_out = f"{absent}give pages, or one or two runs of the history"
     if not well:
         raise CompareError(f"compare: {way_out}")

@@ -1,38 +1,27 @@
-"""`--cluster`: pages through workers of Dask, on this machine or behind a scheduler; outputs compared."""
+"""`--cluster`: pages through workers of Dask, on this machine or behind a scheduler."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
-import signal
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-
 from dsocr_core.base.console import FAILED, OK, SafeConsole
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cli.answers import Answer, Compared, cancelled_by_interrupt
-from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
-from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Settings, SettingsError, settings_of
+from dsocr_core.cli.answers import Answer, cancelled_by_interrupt
+from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.cli.run import RunOptions
-    from dsocr_core.cluster.compare import Compared as ComparedOutputs
 
 LOCAL = "local"
 READER_MODULE = "dsocr_core.cluster.reader_process"
 """Module that the reader processes run."""
-_MOST_PROCESSES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,73 +127,3 @@ def status(directory: str) -> Answer:
 
     figures = read_status(Output(directory))
     return Answer(figures.document(), (status_line(figures), "not " * (not figures.complete) + "complete"))
-
-
-# --- two outputs compared -------------------------------------------------------------------------
-
-
-def compare_outputs(
-    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
-) -> Compared:
-    """Compare two outputs; the worst pages are a run of the history at `record_in`.
-
-    Raises DsocrError, Cancelled.
-    """
-    from dsocr_core.cluster import compare
-    from dsocr_core.cluster.output import Output
-
-    output_a, output_b = (Output(absolute(name)) for name in chosen.images)
-    differing = compare.settings_that_differ(output_a, output_b)
-    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    # Ctrl-C is for the command, and a terminal sends it to all.
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(min(os.cpu_count() or 1, _MOST_PROCESSES), spawn, signal.signal, ignore)
-    status = SafeConsole(stderr=True).status("comparing")
-    with cancelled_by_interrupt() as cancel, pool as executor, status:
-
-        def show(so_far: ComparedOutputs) -> None:
-            status.update(f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity")
-
-        compared = compare.compare_outputs(output_a, output_b, settings.tolerance, executor, cancel, show)
-    run_id = None
-    if record_in is not None:
-        a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
-        a = replace(a, history=record_in, tolerance=settings.tolerance)
-        both = replace(a, a=a.a or a.engine, b=b.a or b.engine)
-        run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
-    found = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
-    recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
-    return replace(found, runs=[run_id] if run_id else [], recorded=recorded)
-
-
-def _listed(
-    compared: ComparedOutputs, differing: list[str], names: tuple[str, ...], run_id: str | None
-) -> Compared:
-    """Outcome of two outputs, as it is printed."""
-    from dsocr_core.read.report import PARITY_WORDS, SHOWN, parity_table
-
-    verdicts = {verdict: compared.verdicts[verdict] for verdict in VERDICTS}
-    tokens, rate = compared.tokens_equal, compared.mean_error_rate
-    figures = ("pages", "not_compared", "passed", "failed", "worst")
-    values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
-        "verdicts": verdicts, "character_error_rate": rate, "tokens_equal": tokens[True] if tokens else None,
-        "settings_that_differ": differing, "run_id": run_id,
-    }  # fmt: skip
-    worst = [
-        (
-            row["page"],
-            dict(row, boxes={side: row[f"boxes_{side}"] for side in SIDES}, margins=None, causes=[]),
-        )
-        for row in compared.worst[:SHOWN]
-    ]
-    table: list[RenderableType] = [parity_table(worst), PARITY_WORDS] if worst else []
-    counts = (f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in verdicts.items())
-    shown: list[RenderableType] = [
-        *table,
-        f"A: {names[0]}   B, the reference: {names[1]}",
-        *(f"settings differ: {words}" for words in differing),
-        f"{compared.pages:,} pages: {', '.join(counts)}; {compared.not_compared:,} are not read by both",
-        *([f"tokens equal: {tokens[True]:,} of {tokens.total():,}"] if tokens else []),
-        *([] if rate is None else [f"mean CER: {rate:.3%}"]),
-    ]
-    return Compared(compared.failed, values, shown)

@@ -65,34 +65,17 @@ class Job:
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
         """Raise DsocrError where an output's `run.json` is of another job."""
-        for name, was, now in _different(_facts(document), _facts(self._decides())):
-            raise DsocrError(
-                f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that again"
-            )
-
-
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List what decides results and differs between two `run.json`: "infer.max_new_tokens: 20 and 40".
-
-    Settings are compared as each backend resolves them. Raises DsocrError.
-    """
-    facts = []
-    for document in (a, b):
-        settings = settings_of(document["settings"])
-        own = asdict(settings.of_side("a")) | {"a": None, "engine": None, "backends": None}
-        own |= {"backend": settings.spec("a").kind}
-        facts.append(_facts({"cluster": {**document["cluster"], "inputs": None}, "settings": own}))
-    return [f"{name}: {was} and {now}" for name, was, now in _different(*facts)]
+        sides = _facts(document), _facts(self._decides())
+        for name in sorted({*sides[0], *sides[1]}):
+            was, now = (shortened(each.get(name) or "nothing", _SHOWN) for each in sides)
+            if sides[0].get(name) != sides[1].get(name):
+                raise DsocrError(
+                    f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that "
+                    "again"
+                )
 
 
 def _facts(document: Mapping[str, Any]) -> Facts:
     settings = document.get("settings", {}).items()
     decide = {name: value for name, value in settings if name not in _UNDECIDING}
     return dict(flattened({**document["cluster"], **decide}))
-
-
-def _different(a: Facts, b: Facts) -> list[tuple[str, str, str]]:
-    """Names of values that differ, in order, each with both values."""
-    names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
-    values = [[shortened(each.get(name) or "nothing", _SHOWN) for each in (a, b)] for name in names]
-    return [(name, was, now) for name, (was, now) in zip(names, values, strict=True)]

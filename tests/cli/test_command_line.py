@@ -118,7 +118,7 @@ def test_a_cancelled_run_says_what_is_left_of_it(
         ("run PAGE --backend.dtype float32", "comes before --backend"),
         ("compare PAGE --b.dtype float32 --b eager", "--b.dtype comes before --b"),
         ("compare", "give pages, or one or two runs of the history"),
-        ("compare PAGE nowhere", "'nowhere' is no file or folder"),
+        ("compare PAGE nowhere", "'nowhere' is no image, PDF or folder of them"),
         ("compare PAGE --backend-a eager", "--backend-a is for recorded runs, and pages are given"),
         ("compare PAGE --b fast --b eager --html x", "give --b once"),
     ],

@@ -17,22 +17,22 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.cluster.compare import ShardPair
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.read.report import report_of
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes
+from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, passes
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
+from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.results import pair
-from dsocr_core.runs.sharded import Marker, PageReading
+from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
 from pages.widgets.pair.answer import answer
 from pages.widgets.pair.shown import PairView, rows_of
@@ -194,18 +194,19 @@ def test_the_recorded_rows_have_the_sentences(judged: Judged) -> None:
 
 def test_outputs_of_a_cluster_are_judged_alike(judged: Judged, tmp_path: Path) -> None:
     places = [tmp_path / side for side in SIDES]
-    markers = [_shard(place, side, judged.pages) for place, side in zip(places, SIDES, strict=True)]
-    pair = ShardPair((str(places[0]), str(places[1])), (markers[0], markers[1]))
-    found = {page.name: of for page, of in pair.comparisons(Tolerance())}
-    assert {name: of.verdict for name, of in found.items()} == {
-        name: of.verdict for name, of in judged.pages.items()
-    }
-    assert {
-        name: [item.document() for item in of.differences] for name, of in found.items()
-    } == judged.differences
+    for place, side in zip(places, SIDES, strict=True):
+        _output(place, side, judged.pages)
+    with History(tmp_path / "history") as history:
+        review = open_review(history, *(run.run_id for run in import_paths(history, places).imported))
+        found = {page.name: page for page in review.pages}
+        assert {name: of.verdict for name, of in found.items()} == {
+            name: of.verdict for name, of in judged.pages.items()
+        }
+        rows = {row["image"]: row["differences"] for row in document(review)["pages"]}
+        assert rows == judged.differences
 
 
-def _shard(folder: Path, side: Side, pages: dict[str, Comparison]) -> Marker:
+def _output(folder: Path, side: Side, pages: dict[str, Comparison]) -> None:
     """One shard of all pages as that side read them."""
     output = Output(str(folder))
     job = Job.of(Settings(a=NAMES[side], preset="small"), ("pages",), len(pages))
@@ -216,4 +217,4 @@ def _shard(folder: Path, side: Side, pages: dict[str, Comparison]) -> Marker:
         result = comparison.results.get(side)
         return page.failed(comparison.errors[side]) if result is None else page.read(result)
 
-    return committed(output, shard, read)
+    committed(output, shard, read)
