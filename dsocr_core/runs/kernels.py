@@ -32,26 +32,19 @@ def plain_name(name: str) -> str:
 
 
 def kernel_names(fulls: Sequence[str]) -> list[str]:
-    """Base names; where different kernels share one, with its template and arguments, else whole."""
-    parts = {full: _parts(full) for full in dict.fromkeys(fulls)}
-    shown = {full: full for full in fulls}
-    for place in (1, 0):
-        kernels: dict[str, set[str]] = defaultdict(set)
-        for full, names in parts.items():
-            kernels[names[place]].add(plain_name(full))
-        shown |= {full: names[place] for full, names in parts.items() if len(kernels[names[place]]) == 1}
-    return [shown[full] for full in fulls]
+    """Base names; where different kernels share one, with template and arguments as in `plain_name`."""
+    kernels: dict[str, set[str]] = defaultdict(set)
+    for full in fulls:
+        kernels[_base_name(full)].add(plain_name(full))
+    return [plain_name(full) if len(kernels[_base_name(full)]) > 1 else _base_name(full) for full in fulls]
 
 
-def _parts(full: str) -> tuple[str, str]:
-    """A name's base, and the base with what follows it."""
-    name = _CASTS.sub("", _UNNAMED.sub("", full[:_LONGEST]))
-    outer, before = name, ""
-    while outer != before:
-        before, outer = outer, _BRACKETS.sub("", outer)
-    base = outer.strip().rpartition("::")[2].rpartition(" ")[2]
-    found = re.search(rf"(?:^|[\s:]){re.escape(base)}([<(].*)?$", name) if base else None
-    return (base, f"{base}{found[1] or ''}") if found else (base or full, full)
+def _base_name(full: str) -> str:
+    """A name without result, namespaces, template and arguments."""
+    name, before = _CASTS.sub("", _UNNAMED.sub("", full[:_LONGEST])), ""
+    while name != before:
+        before, name = name, _BRACKETS.sub("", name)
+    return name.strip().rpartition("::")[2].rpartition(" ")[2] or full
 
 
 # --- figures of a launch --------------------------------------------------------------------------
