@@ -8,7 +8,6 @@ they are; further ones come as zips of `history export` from the machine that ma
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
@@ -21,13 +20,13 @@ from pathlib import Path
 
 from analytic_model import PUBLISHED
 from analytic_model.counted import count_run
-from data.samples.record import portable
+from data.samples.record import compared, portable
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.models.family import read_config
-from dsocr_core.page.documents import Page, expand
+from dsocr_core.page.documents import expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.export import export_runs
@@ -60,29 +59,26 @@ MOST_BYTES = 6_000_000
 """All files together: they lie in git. Pictures are left out, the samples are there."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the runs and replace the earlier ones; 1 when a page fails or is not identical."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("zips", nargs="*", type=Path, metavar="ZIP", help="exported runs to take along")
-    parser.add_argument("--to", type=Path, default=SEED_LOCATION, help="where (default: data/history_seed)")
-    options = parser.parse_args(arguments)
-    zips, target = [file.resolve() for file in options.zips], options.to.resolve()
+def main(files: Sequence[str] = (), target: Path = SEED_LOCATION) -> None:
+    """Make the runs and replace the earlier ones. `files` are zips of runs to take along.
+
+    Raises DsocrError when a page fails or is not identical.
+    """
+    zips = [Path(file).resolve() for file in files]
     wait_politely()
     os.chdir(PROJECT_ROOT)  # paths in the records are the same on every machine
     target.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".making-", dir=target))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=target) as folder:
+        staging = Path(folder)
         _record(staging)
         with History(staging) as history:
             zips += _of_a_gpu(target, staging)
             left_out = import_paths(history, zips).skipped
             for run_id in history.run_ids():
                 history.tag(run_id, EXAMPLE)
-                if (
-                    len(history.rows(run_id, "readings", columns=["page"]))
-                    and history.record(run_id).settings
-                ):
-                    checkpoint = str(history.record(run_id).settings.get("checkpoint"))
+                settings = history.record(run_id).settings
+                if settings and len(history.rows(run_id, "readings", columns=["page"])):
+                    checkpoint = str(settings.get("checkpoint"))
                     known = PUBLISHED if "published" in checkpoint else EMBEDDED_CHECKPOINT
                     count_run(history, run_id, read_config(known)[0])
             runs = len(history)
@@ -91,16 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = sum(file.stat().st_size for file in (staging / "runs").rglob("*") if file.is_file())
         if size > MOST_BYTES:
             raise DsocrError(f"the runs have {size:,} bytes, more than {MOST_BYTES:,}: take fewer along")
-        for folder in ("runs", "annotations"):
-            shutil.rmtree(target / folder, ignore_errors=True)
-            (staging / folder).replace(target / folder)
+        for part in ("runs", "annotations"):
+            shutil.rmtree(target / part, ignore_errors=True)
+            (staging / part).replace(target / part)
         print(f"{target}: {runs} runs, {size:,} bytes")
-    except DsocrError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return 0
 
 
 def _of_a_gpu(target: Path, staging: Path) -> list[Path]:
@@ -125,9 +115,9 @@ def _record(root: Path) -> None:
 
         sessions = [opened(Settings(attention=attention)) for attention in ATTENTIONS]
         for session in sessions:  # warms both backends up
-            _compared(session, pages[0])
+            compared(session, pages[0])
         # Page by page in turn: other load of the machine affects all runs alike.
-        read = [[_compared(session, page) for session in sessions] for page in pages]
+        read = [[compared(session, page) for session in sessions] for page in pages]
         for one, comparisons in zip(sessions, zip(*read, strict=True), strict=True):
             options = [f"--attention={one.settings.attention}"]
             _write(root, one.settings, "compare", options, comparisons)
@@ -135,16 +125,6 @@ def _record(root: Path) -> None:
             one, few = opened(changed), pages[:VARIANT_PAGES]
             alone = [one.compare(one.settings.request(page.path, page.source), ("a",)) for page in few]
             _write(root, one.settings, "run", words, alone, note)
-
-
-def _compared(session: Session, page: Page) -> Comparison:
-    """Both backends on a page, their results identical. Raises DsocrError."""
-    comparison = session.compare(session.settings.request(page.path, page.source))
-    verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
-    print(f"{page.source}, {session.settings.attention}: {verdict}", flush=True)
-    if verdict != "identical":
-        raise DsocrError(f"{page.source} with {session.settings.attention} attention: {verdict}")
-    return comparison
 
 
 def _write(
@@ -173,4 +153,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

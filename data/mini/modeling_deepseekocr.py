@@ -43,17 +43,9 @@ class Projector(nn.Module):
 class DeepseekOCRPreTrainedModel(PreTrainedModel):
     config_class = DeepseekOCRConfig
     base_model_prefix = "model"
-    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012 - transformers wants a list
-    _skip_keys_device_placement = "past_key_values"
     _supports_cache_class = True
     _supports_flash_attn_2 = True
     _supports_sdpa = False
-
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(mean=0.0, std=0.02)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            module.bias.data.zero_()
 
 
 class DeepseekOCRModel(DeepseekOCRPreTrainedModel):
@@ -76,9 +68,6 @@ class DeepseekOCRModel(DeepseekOCRPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embed_tokens = value
 
     def forward(
         self,
@@ -172,12 +161,6 @@ class DeepseekOCRForCausalLM(DeepseekOCRPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -235,8 +218,8 @@ class DeepseekOCRForCausalLM(DeepseekOCRPreTrainedModel, GenerationMixin):
     ) -> str | None:
         """Read one page. Returns the text in eval mode; else streams it to stdout and returns None.
 
-        With `save_results`, writes `result.mmd`, `result_with_boxes.jpg`, `images/N.jpg` and, for line
-        drawings, `geo.jpg` under `output_path`. `test_compress` prints how many tokens the page took.
+        With `save_results`, writes `result.mmd`, `result_with_boxes.jpg` and `images/N.jpg` under
+        `output_path`. `test_compress` prints how many tokens the page took.
         """
         if not prompt or not image_file:
             raise ValueError("infer needs a prompt and an image_file")

@@ -1,6 +1,5 @@
 """From generated text to the files of `save_results`. The text is a model's: it is parsed, never run."""
 
-import ast
 import json
 import re
 import zlib
@@ -16,12 +15,6 @@ FILL_ALPHA = 20
 LABEL_LIMIT = 80
 """Characters of a label that are drawn."""
 
-POINT = re.compile(r"\(\s*(-?\d+(?:\.\d+)?)\s*,\s*(-?\d+(?:\.\d+)?)\s*\)")
-DRAWING_SIDE = 600
-DRAWING_RANGE = 15
-DRAWING_LIMIT = 100_000
-"""Characters of text that are tried as a line drawing."""
-
 Box = tuple[int, int, int, int]
 
 
@@ -31,13 +24,11 @@ def clean_output(text: str, end_token: str) -> str:
 
 
 def save_result_files(text: str, page: Image.Image, directory: Path) -> None:
-    """Write result.mmd, result_with_boxes.jpg, images/N.jpg and, for line drawings, geo.jpg."""
+    """Write result.mmd, result_with_boxes.jpg and images/N.jpg."""
     spans = list(SPAN.finditer(text))
     boxed = draw_boxes(page, [(span[1], pixel_boxes(span[2], page.size)) for span in spans], directory)
     markdown = to_markdown(text, [span[0] for span in spans])
     (directory / "result.mmd").write_text(markdown, encoding="utf-8", newline="")
-    if "line_type" in markdown:
-        save_line_drawing(markdown, directory / "geo.jpg")
     boxed.save(directory / "result_with_boxes.jpg")
 
 
@@ -128,37 +119,3 @@ def label_colour(label: str) -> tuple[int, int, int]:
     """One colour a label, the same in every run, dark enough for text on white."""
     digest = zlib.crc32(label.encode("utf-8", "replace"))
     return digest % 200, (digest >> 8) % 200, (digest >> 16) % 255
-
-
-def save_line_drawing(text: str, path: Path) -> None:
-    """Draw `{'Line': {'line': ['(x, y) -- (x, y)', ...], 'line_endpoint': ['A: (x, y)', ...]}}`."""
-    try:
-        if len(text) > DRAWING_LIMIT:
-            raise ValueError("too long")
-        drawing = ast.literal_eval(text)["Line"]
-        lines = [POINT.findall(str(line)) for line in drawing["line"]]
-        endpoints = [str(endpoint) for endpoint in drawing["line_endpoint"]]
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
-        print(f"{path.name}: not drawn, the text is no line drawing ({type(error).__name__})")
-        return
-    image = Image.new("RGB", (DRAWING_SIDE, DRAWING_SIDE), "white")
-    draw = ImageDraw.Draw(image)
-    font = ImageFont.load_default()
-    for points in (points for points in lines if len(points) >= 2):
-        ends = [to_drawing(points[0]), to_drawing(points[-1])]
-        draw.line(ends, fill="black", width=2)
-        for x, y in ends:
-            draw.ellipse((x - 3, y - 3, x + 3, y + 3), fill="black")
-    for endpoint in endpoints:
-        label, _, rest = endpoint.partition(": ")
-        if point := POINT.search(rest):
-            x, y = to_drawing(point.groups())
-            draw.text((x + 3, y - 14), label[:LABEL_LIMIT], fill="black", font=font)
-    image.save(path)
-
-
-def to_drawing(point: Any) -> tuple[float, float]:
-    """Coordinates in -15..15, y upward, as pixels; far ones stay near the edge."""
-    x, y = (max(-2 * DRAWING_RANGE, min(2 * DRAWING_RANGE, float(value))) for value in point)
-    scale = DRAWING_SIDE / (2 * DRAWING_RANGE)
-    return (x + DRAWING_RANGE) * scale, (DRAWING_RANGE - y) * scale

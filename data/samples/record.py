@@ -9,16 +9,18 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.bounded_json import parse_json
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.page.documents import expand
+from dsocr_core.page.documents import Page, expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
@@ -27,68 +29,79 @@ from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
 
 SAMPLES = Path(__file__).parent
-EXAMPLE = SAMPLES / "03-tall-notice.png"
 EXAMPLE_SETTINGS = Settings(
     device="cpu", preset="base", dtype="bfloat16", attention="eager", b={"spec": VENDOR, "dtype": "float32"}
 )
 """A page that differs: A rounds to bfloat16, B does not: a time of day is another. Compare opens on it."""
+RECORDED = {
+    "samples": (SAMPLES, Settings(device="cpu").for_comparison(), "identical"),
+    "example": (SAMPLES / "03-tall-notice.png", EXAMPLE_SETTINGS, "differs"),
+}
+"""Pages, settings and verdict of each recorded run."""
 _PASSES = 3
 """Readings of a page, of which the quickest of each side is recorded: others use the machine, too."""
 
 
-def main() -> int:
+def main() -> None:
     """Record all samples under the default settings on the CPU, and one that differs under others.
 
-    1 when one fails, is not identical, or the other does not differ.
+    Raises DsocrError when a page fails or has another verdict than its run's.
     """
     wait_politely()
-    staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
-    session = Session(Settings(device="cpu").for_comparison(), Opening(staging / "unused"))
-    try:
-        pages, comparisons = expand([SAMPLES]), []
-        session.compare(session.settings.request(pages[0].path))  # warms both backends up
-        for page in pages:
-            comparison = _quickest(session, page.path, page.source)
-            verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
-            print(f"{page.source}: {verdict}", flush=True)
-            if verdict != "identical":
-                return 1
-            comparisons.append(comparison)
-        ship(session.settings, comparisons, staging / "recorded", "samples")
-        if not _record_example(staging):
-            return 1
+    with _replaced() as staging:
+        for name, (path, settings, verdict) in RECORDED.items():
+            pages = expand([path])
+            with closing(Session(settings, Opening(staging / "unused"))) as session:
+                compared(session, pages[0], verdict)  # warms both backends up
+                quickest = [_quickest(session, page, verdict) for page in pages]
+                ship(session.settings, quickest, staging, name)
+
+
+def rekey() -> None:
+    """Give the recorded results the names that they have by now, where code or form of a checkpoint changed
+    and what is read did not: no model runs."""
+    with _replaced() as staging:
+        for name, (_, settings, _) in RECORDED.items():
+            run, comparisons = SHIPPED_RESULTS / "runs" / name, []
+            for _, result in RunDirectory(run).results():
+                assert result is not None
+                request = replace(result.request, image=PROJECT_ROOT / result.request.image)
+                own = {"b" if result.backend == VENDOR else "a": result}
+                comparisons.append(Comparison(request, own.get("a"), own.get("b")))
+            created = parse_json((run / "run.json").read_bytes(), any_number=True)["created"]
+            ship(settings, comparisons, staging, name, created)
+
+
+@contextmanager
+def _replaced() -> Iterator[Path]:
+    """Folder for new results, which take the place of the recorded ones after the block."""
+    with tempfile.TemporaryDirectory(prefix=".recorded-", dir=SAMPLES) as staging:
+        yield Path(staging)
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
-        (staging / "recorded").replace(SHIPPED_RESULTS)
-    finally:
-        session.close()
-        shutil.rmtree(staging, ignore_errors=True)
-    return 0
+        SHIPPED_RESULTS.mkdir()
+        (Path(staging) / "runs").replace(SHIPPED_RESULTS / "runs")
 
 
-def _quickest(session: Session, path: Path, name: str) -> Comparison:
+def compared(session: Session, page: Page, wanted: str = "identical") -> Comparison:
+    """Both backends on a page. Raises DsocrError unless their results have the wanted verdict."""
+    comparison = session.compare(session.settings.request(page.path, page.source))
+    verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
+    print(f"{page.source}, {session.settings.attention}: {verdict}", flush=True)
+    if verdict != wanted:
+        raise DsocrError(f"{page.source} with {session.settings.attention} attention: {verdict}")
+    return comparison
+
+
+def _quickest(session: Session, page: Page, verdict: str) -> Comparison:
     """The quickest reading of each side; the readings are the same but for their times."""
-    found = [session.compare(session.settings.request(path, name)) for _ in range(_PASSES)]
-    if any(each.errors for each in found):
-        return found[0]
-    a, b = ([each.results[side] for each in found] for side in SIDES)
-    return replace(found[0], a=min(a, key=_total_ms), b=min(b, key=_total_ms))
+    found = [compared(session, page, verdict) for _ in range(_PASSES)]
+    a, b = (min((each.results[side] for each in found), key=attrgetter("total_ms")) for side in SIDES)
+    return replace(found[0], a=a, b=b)
 
 
-def _total_ms(result: OcrResult) -> float:
-    return result.total_ms
-
-
-def _record_example(staging: Path) -> bool:
-    with closing(Session(EXAMPLE_SETTINGS, Opening(staging / "unused"))) as session:
-        comparison = _quickest(session, EXAMPLE, EXAMPLE.name)
-        print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
-        if comparison.report is None or comparison.verdict != "differs":
-            return False
-        ship(session.settings, [comparison], staging / "recorded", "example")
-    return True
-
-
-def ship(settings: Settings, comparisons: Iterable[Comparison], root: Path, name: str) -> None:
+def ship(
+    settings: Settings, comparisons: Iterable[Comparison], root: Path, name: str, created: str | None = None
+) -> None:
     """Write comparisons as a run below `root` for the first start on any machine; the `example` is found only
     where the same number type and attention are asked for. Raises DsocrError."""
     results = {}
@@ -96,7 +109,7 @@ def ship(settings: Settings, comparisons: Iterable[Comparison], root: Path, name
         for side, result in comparison.results.items():
             keys = ResultCache(settings.of_side(side)).keys(result.backend, comparison.request)
             results[keys.example if name == "example" else keys.shipped] = portable(result)
-    save_results(root, name, results)
+    save_results(root, name, results, created)
 
 
 def portable(result: OcrResult) -> OcrResult:
@@ -112,29 +125,5 @@ def portable(result: OcrResult) -> OcrResult:
     return replace(result, request=request, environment=environment)
 
 
-def rekey() -> int:
-    """Give the recorded results the names that they have by now, where code or form of a checkpoint changed
-    and what is read did not: no model runs."""
-    staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
-    try:
-        for run in sorted(SHIPPED_RESULTS.glob("runs/*")):
-            results, example = {}, run.name == "example"
-            for _, result in RunDirectory(run).results():
-                assert result is not None
-                settings = Settings(device="cpu").for_comparison()
-                if example:
-                    settings = EXAMPLE_SETTINGS.of_side("b" if result.backend == VENDOR else "a")
-                request = replace(result.request, image=PROJECT_ROOT / result.request.image)
-                keys = ResultCache(settings).keys(result.backend, request)
-                results[keys.example if example else keys.shipped] = result
-            created = parse_json((run / "run.json").read_bytes(), any_number=True)["created"]
-            save_results(staging, run.name, results, created)
-        shutil.rmtree(SHIPPED_RESULTS)
-        staging.rename(SHIPPED_RESULTS)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(rekey() if sys.argv[1:] == ["rekey"] else main())
+    rekey() if sys.argv[1:] == ["rekey"] else main()

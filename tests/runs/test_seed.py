@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from data.history_seed import make
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import SEED_LOCATION, History
@@ -39,7 +40,7 @@ def test_a_run_for_each_attention_without_pictures_unless_a_page_disagrees(
 
     monkeypatch.setattr(make, "Session", pipeline)
     monkeypatch.setattr(make, "SAMPLES", tmp_path / "samples")
-    assert make.main(["--to", str(tmp_path / "seed")]) == 0
+    make.main(target=tmp_path / "seed")
     before = files_of(tmp_path / "seed")
     assert not [name for name in before if name.endswith((".jpg", ".png"))]
     with History(tmp_path / "mine", tmp_path / "seed") as history:
@@ -51,7 +52,8 @@ def test_a_run_for_each_attention_without_pictures_unless_a_page_disagrees(
     facts = [(of.host, of.settings["checkpoint"], of.settings["attention"]) for of in records]
     assert sorted(facts) == [(None, "data/mini", "eager"), (None, "data/mini", "sdpa")]
     differing.append("receipt.png")
-    assert make.main(["--to", str(tmp_path / "seed")]) == 1
+    with pytest.raises(DsocrError, match=r"receipt.png with sdpa attention: "):
+        make.main(target=tmp_path / "seed")
     assert files_of(tmp_path / "seed") == before
 
 
