@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analytic_model.policy import Dtype
 from dsocr_core.base.errors import DsocrError
@@ -147,6 +148,6 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
             raise DsocrError("the device is not known: give both --peak TFLOP/s and --bandwidth GB/s")
         return Hardware("the figures given", peak, peak, bandwidth, "given by the user")
     name, source = f"{device.name} under the figures given", f"given by the user; else {device.source}"
-    peaks = {} if peak is None else {"bfloat16_tflops": peak, "float32_tflops": peak}
-    bandwidths = {} if bandwidth is None else {"bandwidth_gb_s": bandwidth}
-    return replace(device, name=name, source=source, **peaks, **bandwidths)
+    own = {"bfloat16_tflops": peak, "float32_tflops": peak, "bandwidth_gb_s": bandwidth}
+    figures: dict[str, Any] = {field: value for field, value in own.items() if value is not None}
+    return replace(device, name=name, source=source, **figures)

@@ -412,6 +412,12 @@ class Engine:
         }  # fmt: skip
 
 
+class EagerEngine(Engine):
+    """Engine with one forward pass a token, in the published order. The host reads each step's logits."""
+
+    name = "eager"
+
+
 def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:
     """Shape of the published `images_crop` for tiles of that side."""
     return (len(tiles), 3, side, side) if len(tiles) else (1, 3, base_size, base_size)

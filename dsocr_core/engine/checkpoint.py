@@ -10,14 +10,14 @@ from typing import Protocol
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.byte_tokenizer import ByteTokenizer
-from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import load_model, random_model
 from dsocr_core.page.tokenizer import Tokenizer
 
 RANDOM_PREFIX = "random:"
+_PUBLISHED_IMAGE_ID, _FIRST_BYTE = 128815, 3
 
 
 class TextCodec(Protocol):
@@ -30,6 +30,21 @@ class TextCodec(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Iterable[int]) -> str: ...
+
+
+class ByteTokenizer:
+    """Tokenizer of random weights: a token a byte, ids 3 to 258. `<image>` has its published or last id."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.bos_token_id, self.eos_token_id = config.bos_token_id, config.eos_token_id
+        self.image_token_id = min(_PUBLISHED_IMAGE_ID, config.vocab_size - 1)
+
+    def encode(self, text: str) -> list[int]:
+        return [_FIRST_BYTE + byte for byte in text.encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        raw = bytes(token - _FIRST_BYTE for token in ids if 0 <= token - _FIRST_BYTE < 256)
+        return raw.decode(errors="replace")
 
 
 @dataclass(frozen=True)

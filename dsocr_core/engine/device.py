@@ -84,12 +84,6 @@ class DeviceLock:
         self._turn = threading.Condition()
         self._queue: deque[tuple[object, str]] = deque()
 
-    @property
-    def holder(self) -> str | None:
-        """Name of the work that holds the device; None when it is free."""
-        with self._turn:
-            return self._queue[0][1] if self._queue else None
-
     @contextmanager
     def hold(
         self, work: str, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None

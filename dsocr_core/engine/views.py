@@ -51,7 +51,7 @@ class Views:
 def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     """Views of an RGB page, made by the device where that is possible."""
     if can_resize(device):
-        return device_views(pixels_of(image, device), preset, device)
+        return device_views(image, preset, device)
     return uploaded(prepare(image, preset), device)
 
 
@@ -116,27 +116,20 @@ def bytes_hold() -> bool:
     )
 
 
-def device_views(pixels: Tensor, preset: Preset, device: torch.device) -> Views:
-    """Make views of a page's `pixels_of` on the device, as `page.preprocess.prepare` does on the host."""
-    page, size = pixels.to(device, non_blocking=True)[..., :3], (pixels.shape[1], pixels.shape[0])
-    grid, side = page_grid(*size, preset), preset.view_size
-    view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
-    views = (view[None], _tiles(page, grid, preset.tile_size))
-    return Views(*views, grid, size, _copied(*views, grid, size))
-
-
-def pixels_of(image: Image.Image, device: torch.device) -> Tensor:
-    """Bytes of an RGB page in host memory, (H, W, 3 or 4), ready to be copied to the device."""
+def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
+    """Make views of an RGB page on the device, as `page.preprocess.prepare` does on the host."""
     import pyarrow as pa  # takes a tenth of a second, once
 
     try:
         held = np.asarray(pa.array(image).flatten())  # four bytes a pixel, without a copy
     except ValueError:  # in several pieces
         held = np.array(image)
-    pixels = held.reshape(image.height, image.width, -1)
-    staged = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    np.copyto(staged.numpy(), pixels)
-    return staged
+    pixels = held.reshape(image.height, image.width, -1)  # (H, W, 3 or 4)
+    page = _staged(pixels, device).to(device, non_blocking=True)[..., :3]
+    size, grid, side = image.size, page_grid(*image.size, preset), preset.view_size
+    view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
+    views = (view[None], _tiles(page, grid, preset.tile_size))
+    return Views(*views, grid, size, _copied(*views, grid, size))
 
 
 def resized(page: Tensor, size: Size) -> Tensor:

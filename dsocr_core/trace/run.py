@@ -13,10 +13,9 @@ from dsocr_core.backends.on_device import PublishedBackend, published_backend, s
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.specs import Attention
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config

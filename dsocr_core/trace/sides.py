@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import full_float32
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.generate import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer

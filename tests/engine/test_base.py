@@ -11,9 +11,8 @@ import torch
 from PIL import Image, ImageDraw
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import EagerEngine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrRequest

@@ -14,7 +14,7 @@ import dsocr_core.backends.on_device as on_device
 import dsocr_core.engine.base as base
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure import bench

@@ -34,8 +34,7 @@ from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.base.paths import PROJECT_ROOT, Temporary
 from dsocr_core.cli.options import add_settings, settings_of
-from dsocr_core.engine.base import Engine
-from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.base import EagerEngine, Engine
 from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import EagerEngine, EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary

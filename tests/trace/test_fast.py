@@ -11,8 +11,8 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.engine.fast.step as step
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast

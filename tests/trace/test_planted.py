@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.reading.trace_records import TraceSummary, block_of
 from tests.trace.trace_faults import FAULTS, GELUS, Fault
 

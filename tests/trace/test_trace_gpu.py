@@ -9,8 +9,8 @@ import torch
 
 import dsocr_core.trace.fast as fast
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import Settings

@@ -13,9 +13,8 @@ import torch
 from PIL import Image
 
 from dsocr_core.engine import generate
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import EagerEngine, EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.models.taps.files import Dump
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrRequest

@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image, ImageChops
 
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import EagerEngine, EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.markup import page_boxes, parse
 from dsocr_core.reading.postprocess import crops, result_mmd

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.engine.base import Engine, EngineOptions, ToPrefill
+from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import StageTimer

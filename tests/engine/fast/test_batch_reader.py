@@ -19,9 +19,8 @@ import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader, Slots, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.page.documents import expand

@@ -17,9 +17,8 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.base import EagerEngine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.graphs import Recorder
 from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
+from dsocr_core.engine.base import EagerEngine
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.hypotheses import CELLS, ngram_hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import NgramPolicy
