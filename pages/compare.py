@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import moment
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.compare import address, backends, document, example, files, progress, sidebar
 from pages.widgets.compare.address import STATE, put, value
 from pages.widgets.pair import tabs, viewer
-from pages.widgets.pair.answer import answer, facts, recorded_words
-from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of, truth_of
+from pages.widgets.pair.answer import answer, facts
+from pages.widgets.pair.shown import PairView, result_words, rows_of, truth_of
 from pages.widgets.shared import figure, resources
 from pages.widgets.shared.job import tab_watch
-from pages.widgets.shared.labels import answer_html, side_label, side_labels, side_letter, verdict_html
+from pages.widgets.shared.labels import answer_html, side_label, side_labels, verdict_html
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.runner import PageResults, ReadJob, run_key
 
@@ -101,7 +102,7 @@ def _draw_results(
         job = None  # a run of another page, or under other settings
     # A page that was not read has no results, and its viewer no boxes.
     pair = results.comparison or Comparison(choice.request)
-    count = sheets_of(pair)
+    count = len(pair.request.images)
     if address.take_turns(choice.pages.keys, choice.position, count):
         st.rerun()
     sheet, names = STATE.sheet(count), side_labels(choice.settings)
@@ -154,7 +155,7 @@ def _answer(choice: Choice, results: PageResults, shown: PairView, job: ReadJob 
 
 
 def _verdict(results: PageResults, shown: PairView) -> str:
-    note = recorded_words(results.recorded_at) if results.recorded_at else ""
+    note = f"recorded {moment(results.recorded_at)}" if results.recorded_at else ""
     if results.cancelled:
         note = f"your run was cancelled{f'; {note}' if note else ''}"
     if results.comparison is None:
@@ -165,7 +166,7 @@ def _verdict(results: PageResults, shown: PairView) -> str:
     if shown.report is None:
         missing = [side for side in SIDES if side not in shown.results]
         failed = [side for side in missing if side in shown.comparison.errors]
-        words = [f"{side_letter(side)} {'failed' if side in failed else 'has not run'}." for side in missing]
+        words = [f"{side.upper()} {'failed' if side in failed else 'has not run'}." for side in missing]
         return answer_html("NOT COMPARED", "none", " ".join(words), facts(shown), note)
     return verdict_html(shown.report.verdict, answer(shown), facts(shown), note)
 
@@ -180,13 +181,13 @@ def _pane_words(choice: Choice, pair: Comparison, job: ReadJob | None) -> dict[S
         return {"a": viewer.pane_words(state, words) | run, "b": viewer.pane_words(state)}
     shown: dict[Side, dict[str, str]] = {}
     for side in SIDES:
-        run = {"action": side, "action_words": f"Run {side_letter(side)}"}
+        run = {"action": side, "action_words": f"Run {side.upper()}"}
         if (result := results.get(side)) is not None:
             shown[side] = viewer.pane_words("earlier run: " * (side in running) + result_words(result))
         elif side in running:
             shown[side] = viewer.pane_words(running[side])
         elif side in errors:
-            shown[side] = viewer.pane_words("failed", f"{side_letter(side)} failed; run it again.") | run
+            shown[side] = viewer.pane_words("failed", f"{side.upper()} failed; run it again.") | run
         else:
             label = side_label(side, choice.settings.backend(side))
             shown[side] = viewer.pane_words("not run", f"{label}: not run on this page yet.") | run

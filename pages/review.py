@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import duckdb
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.review.keys import parse_key
 from dsocr_core.runs.history import History
 from pages.widgets.review import address, grid, queue, runs, view
 from pages.widgets.review.address import STATE, value
 from pages.widgets.shared import figure, resources
 from pages.widgets.shared.messages import show_error
 
-if TYPE_CHECKING:
-    from dsocr_core.review.review import Review
-
 
 def page() -> None:
-    address.read()
+    STATE.read(address.first)
     figure.heading(STATE)
     try:
         _draw(resources.history())
@@ -41,7 +36,7 @@ def _draw(history: History) -> None:
         runs.nothing(found)
         return
     try:
-        review = _opened(value("review"))
+        review = resources.review(value("review"))
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
         if found.usual not in ("", value("review")):
@@ -57,12 +52,6 @@ def _draw(history: History) -> None:
     else:
         view.draw(here, here.page)
         view.prepare(here)
-
-
-def _opened(key: str) -> Review:
-    """Raises DsocrError for a key that names no review, or a review that cannot be opened."""
-    parse_key(key)
-    return resources.review(key)
 
 
 page()

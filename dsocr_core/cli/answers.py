@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -77,31 +76,28 @@ class Compared:
     """Outcome of pages that were read or compared.
 
     `runs` are the ids of their runs, one a pair of backends. `lines` are printed after `shown`, then
-    `recorded`, which names the runs. `why` has the causes of differences where they were asked for, and
-    `explain` adds them to the pages' rows.
+    `recorded`, which names the runs.
     """
 
     failed: int
-    document: dict[str, Any] | Callable[..., None]
+    document: dict[str, Any] | Callable[[TextIO], None]
     shown: Sequence[Shown]
     runs: Sequence[str] = ()
     lines: Sequence[Shown] = ()
     recorded: Sequence[str] = ()
-    explain: Callable[[Mapping[str, str]], None] | None = None
-    why: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, report: Report, runs: Sequence[str | None], lines: Sequence[str] = ()) -> Compared:
         """Outcome of a report."""
         ids = [run for run in runs if run]
         recorded = [f"recorded as run {run}" for run in ids]
-        return cls(report.failed, report.write_json, [report.print], ids, lines, recorded, report.explain)
+        return cls(report.failed, report.write_json, [report.print], ids, lines, recorded)
 
     def answer(self) -> Answer:
         """Shown parts, then the lines."""
-        document, why = self.document, {} if self.why is None else {"why": self.why}
-        document = partial(document, **why) if callable(document) else document | why
-        return Answer(document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK)
+        return Answer(
+            self.document, (*self.shown, *self.lines, *self.recorded), FAILED if self.failed else OK
+        )
 
 
 def written(file: str | Path, content: str) -> str:

@@ -85,7 +85,9 @@ def compare(chosen: CompareOptions, settings: Settings, *, typed: str) -> Answer
             found, explain = _compare_pages(settings, chosen, record_in, typed)
         if found.runs and reviewed and source not in (RUNS, AGAIN):
             location = history_location(replace(settings, history=str(record_in)))
-            found = recorded.compare_runs(chosen, location, found.runs, explain, found)
+            reports = recorded.compare_runs(chosen, location, found.runs, explain)
+            lines = [*reports.lines, *found.lines]  # causes are in the listing of the recorded run
+            found = replace(reports if explain else found, lines=lines, recorded=found.recorded)
     return (found if chosen.save else replace(found, recorded=())).answer()
 
 

@@ -65,13 +65,12 @@ def is_output(name: str) -> bool:
 
 
 def compare_runs(
-    chosen: CompareOptions, location: str, names: Sequence[str], explain: Explain | None = None,
-    found: Compared | None = None,
-) -> Compared:  # fmt: skip
+    chosen: CompareOptions, location: str, names: Sequence[str], explain: Explain | None = None
+) -> Compared:
     """Compare recorded runs as the Review page does; write the reports that were asked for.
 
     `location` is the history of a run named by its id. A page that a reviewer's latest verdict calls "wrong"
-    fails too. Runs of pages that were just compared add to what was `found`. Raises DsocrError.
+    fails too. Raises DsocrError.
     """
     # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.review.document import document
@@ -88,13 +87,10 @@ def compare_runs(
         answer = explain(review) if explain else None
         if answer:
             review = review.explained(answer.causes)
-        found = found or _listed(document(review))
-        if answer and found.explain:
-            found.explain(answer.causes)
         reports = ((chosen.html, html_report), (chosen.junit, junit_report))
         lines = [written(file, report(review)) for file, report in reports if file]
-        causes, why = ([*_causes(answer)], answer.document()) if answer else ([], None)
-        return replace(found, lines=[*causes, *found.lines, *lines], why=why)
+        causes, why = ([*_causes(answer)], {"why": answer.document()}) if answer else ([], {})
+        return replace(_listed(document(review) | why), lines=[*causes, *lines])
 
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:

@@ -21,8 +21,6 @@ from dsocr_core.runs.statistics import outcome_words
 _COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
 _MOST_CHARACTERS = 1000
-_LARGEST = 10.0
-"""Largest change that is printed as a number."""
 
 
 def exit_code(gated: GateResult) -> int:
@@ -124,8 +122,6 @@ def _name(row: Row) -> str:
 
 
 def _percent(change: float | None) -> str:
-    if change is not None and change > _LARGEST:
-        return f"over +{100 * _LARGEST:,.0f} %"
     return f"{'+' if change is not None and change > 0 else ''}{share(change)}"
 
 

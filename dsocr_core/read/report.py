@@ -96,13 +96,13 @@ class Report:
             self._lines += [Text(f"{source}: {each}", style="red") for each in failed]
             self._lines += [] if failed else _lines(source, results, self._spans)
 
-    def write_json(self, stream: TextIO, **more: Any) -> None:
-        """The JSON document of `--json`, a row at a time, with `more` at its end."""
+    def write_json(self, stream: TextIO) -> None:
+        """The JSON document of `--json`, a row at a time."""
         self._rows.seek(0)
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
-        stream.write("], " + json.dumps(self._totals() | {"left_over": self.left_over} | more)[1:] + "\n")
+        stream.write("], " + json.dumps(self._totals() | {"left_over": self.left_over})[1:] + "\n")
 
     def print(self, console: Console) -> None:
         """A table for people, errors, and the first spans of each backend."""
@@ -122,18 +122,6 @@ class Report:
         if self.drafts.words:
             console.print(self.drafts.words)
         self._print_totals(console)
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """Put causes that were reproduced, by page, into the rows and the table of a comparison of two."""
-        self._rows.seek(0)
-        rows = [*map(json.loads, self._rows)]
-        self._rows.seek(0)
-        for number, row in enumerate(rows):
-            if (words := causes.get(row["image"])) and len(self.backends) == 2:
-                row["causes"] = [Cause("reproduced", words).document()]
-                self._shown[number : number + 1] = [(row["image"], _parity_cells(row), _why(row))]
-            self._rows.write(json_line(row) + "\n")
-        self._rows.truncate()
 
     # --- of A and B -----------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def document(review: Review) -> dict[str, Any]:
                 name: None if isinstance(value, float) and not math.isfinite(value) else value
                 for name, value in row.items()
             }
-            for row in review.stages().to_dict("records")
+            for row in review.stages.to_dict("records")
         ],
         "settings": review.settings().to_dict("records"),
         "pages": [page_row(page, given, comments.get(page.name, ())) for page in review.pages],
@@ -93,7 +93,7 @@ def headline(review: Review) -> str:
 def speed_words(review: Review) -> str:
     """Say how fast B, the later, is beside A, over whole pages, in the three outcomes that a speed has."""
     a, b = review.a.name, review.b.name
-    stages = review.stages()
+    stages = review.stages
     total = stages[stages["stage"] == TOTAL]
     if total.empty:
         return f"{a} against {b}: no times to compare"

@@ -83,12 +83,13 @@ class Review:
         pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
         return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
 
+    @functools.cached_property
     def stages(self) -> pd.DataFrame:
         """`runs.speed.compare_speed` of both sides, the row "total" last.
 
         Empty when the sides have no page's times in common.
         """
-        return self._stages.copy()
+        return compare_speed(self.history, self.a.run, self.b.run)
 
     def settings(self) -> pd.DataFrame:
         """Settings, environment and versions of both sides: section, name, a, b, equal."""
@@ -106,10 +107,6 @@ class Review:
         comparison = pair(self.history, (self.a.run, self.b.run), page.names, self.tolerance)
         a, b = comparison.a, comparison.b
         return replace(comparison, a=a and with_page_size(a, b), b=b and with_page_size(b, a))
-
-    @functools.cached_property
-    def _stages(self) -> pd.DataFrame:
-        return compare_speed(self.history, self.a.run, self.b.run)
 
     def _picture(self, name: str, sheet: int = 0) -> PagePicture | None:
         return find_picture(self.history, self.page(name), (self.a.run, self.b.run), sheet)

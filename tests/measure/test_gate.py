@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dsocr_core.cli.main import main, parse
-from dsocr_core.cli.options import settings_of as settings_on_the_line
+from dsocr_core.cli.options import chosen_arguments
 from dsocr_core.measure import processes
 from dsocr_core.measure.gate import Judged, Row, error_per_interval, looks
 from dsocr_core.measure.processes import Work
@@ -238,8 +238,8 @@ def test_settings_reach_both_sides_as_options() -> None:
         checkpoint="somewhere", preset="tiny", attention="eager", max_megapixels=7.5,
         infer=InferSettings(max_new_tokens="inf", ngram_whitelist=["<td>", "</td>"], ngram_window=90),
     )  # fmt: skip
-    _, chosen = parse(["bench", *Work(settings, size="64x64", passes=4).words()])
-    assert settings_on_the_line(chosen, ("engine",)) == settings
+    bench, chosen = parse(["bench", *Work(settings, size="64x64", passes=4).words()])
+    assert chosen_arguments(bench, chosen)["settings"] == settings
     assert (chosen.size, chosen.repeat, chosen.pages, chosen.engine) == ("64x64", 4, 5, ["eager"])
 
 

@@ -177,29 +177,13 @@ def test_the_trash_is_undone_and_left(own: History) -> None:
 
 
 def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
-    ways = {"runs timing", "runs review", "runs flops", "runs compare"}
+    ways = {"runs timing", "runs review", "runs flops"}
     assert ways <= {button.key for button in open_page(runs=FAST).button}
     two = open_page(runs=[FAST, STRANGE])
     older, newer = sorted((FAST, STRANGE), key=lambda run: history.record(run).created)
     two.button(key="runs review").click().run()
     assert two.session_state["review request"]["review"] == f"{older}~{newer}"  # A is what was before
     assert not ways & {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
-
-
-def test_compare_opens_on_a_runs_page_under_its_preset_and_dtype(own: History) -> None:
-    b = {"spec": "vendor", "dtype": "float16"}
-    asked = {"dtype": "float32", "preset": "auto", "attention": "eager", "b": b}
-    made_runs.add(
-        own, "made", "2026-11-20T08:00:00+00:00", pages=1, dtype="bfloat16", preset="gundam",
-        settings=made_runs.SETTINGS | asked,
-    )  # fmt: skip
-    test = open_page(runs="made")
-    test.button(key="runs compare").click().run()
-    request = test.session_state["compare request"]
-    assert "page" not in request and {
-        "source": "File", "path": "scans/page-0.png", "preset": "gundam", "attention": "eager",
-        "dtype": "float32", "dtype_b": "float16",
-    }.items() <= request.items()  # fmt: skip
 
 
 # --- import, export, examples ---------------------------------------------------------------------

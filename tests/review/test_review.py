@@ -116,7 +116,7 @@ def test_a_run_has_one_time_of_a_page_wherever_it_is_shown(history: History) -> 
     write(history, "pace-1", pages)
     write(history, "pace-2", pages)
     [pace] = history.query("pace", run_ids=["pace-1"])[0].to_dict("records")
-    total = open_review(history, "pace-1", "pace-2").stages().set_index("stage").loc["total"]
+    total = open_review(history, "pace-1", "pace-2").stages.set_index("stage").loc["total"]
     assert pace["page_ms"] == total["median_a"] == total["median_b"] == 173.0
 
 

@@ -16,7 +16,6 @@ from dsocr_core.settings import Settings, SettingsError
 from pages.widgets.compare import address, backends, trust
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, bound, put, value
 from pages.widgets.shared import resources, sources
-from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import PageList, PageSource
 
@@ -78,7 +77,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
             show_error(problem)
     with run:
         sides = _sides(chosen)
-        word = "both" if len(sides) != 1 else side_letter(sides[0])
+        word = "both" if len(sides) != 1 else sides[0].upper()
         ready = page is not None and bool(sides) and settings is not None and not running
         pressed = st.button(
             f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
@@ -255,7 +254,7 @@ def _backends(settings: Settings) -> Settings:
     if not found:
         return settings
     return backends.with_sides(settings, *(
-        column.selectbox(side_letter(side), found, **bound(side))
+        column.selectbox(side.upper(), found, **bound(side))
         for side, column in zip(SIDES, st.columns(2), strict=True)
     ))  # fmt: skip
 
@@ -294,7 +293,7 @@ def _sides(settings: Settings) -> tuple[Side, ...]:
     """Ask which sides to run, each by the backend that reads it."""
     chosen = st.segmented_control(
         "Run", SIDES, selection_mode="multi", default=list(SIDES), key="sides",
-        format_func=lambda side: f"{side_letter(side)}: {settings.backend(side)}",
+        format_func=lambda side: f"{side.upper()}: {settings.backend(side)}",
         persist_state="session", width="stretch", label_visibility="collapsed",
     )  # fmt: skip
     return tuple(side for side in SIDES if side in chosen)

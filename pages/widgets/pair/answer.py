@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsocr_core.base.formatting import duration, moment, percent, plural
+from dsocr_core.base.formatting import duration, percent, plural
 from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Difference
 from dsocr_core.reading.text_diff import Change, text_changes
 from pages.widgets.pair.shown import PairView
-from pages.widgets.shared.labels import Fact, side_letter
+from pages.widgets.shared.labels import Fact
 
 _NOTHING = "nothing"
 _SHOWN = 48
@@ -134,8 +134,4 @@ def facts(shown: PairView) -> list[Fact]:
         if report.first_divergence is not None:
             found.append(("first different token", f"{report.first_divergence.index:,}"))
     times = {side: result.total_ms for side, result in shown.results.items() if result.timings}
-    return found + [(side_letter(side), duration(ms)) for side, ms in times.items()]
-
-
-def recorded_words(recorded_at: str) -> str:
-    return f"recorded {moment(recorded_at)}"
+    return found + [(side.upper(), duration(ms)) for side, ms in times.items()]

@@ -155,11 +155,6 @@ def label_colours(rows: Iterable[Row]) -> dict[str, str]:
     return {label: "#{:02x}{:02x}{:02x}".format(*label_colour(label)) for label in labels}
 
 
-def sheets_of(comparison: Comparison) -> int:
-    """Count the pages of the prompt."""
-    return len(comparison.request.images)
-
-
 def sheet_text(result: OcrResult, sheet: int) -> tuple[str, Sequence[Span]]:
     """Text and spans of one page of a prompt. The first page's begin with the text before it."""
     if result.request.form.pages is None:

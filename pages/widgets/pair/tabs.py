@@ -20,7 +20,7 @@ from pages.widgets.pair.shown import PairView, Results, sheet_text
 from pages.widgets.pair.state import PairState
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import figure, table
-from pages.widgets.shared.labels import side_label, side_letter, stage_name
+from pages.widgets.shared.labels import side_label, stage_name
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
 
@@ -85,7 +85,7 @@ def _differences(shown: PairView) -> None:
     for side, result in shown.results.items():
         for span in result.blocks:
             if span.malformed is not None:  # it began like a block
-                words = f"{side_letter(side)}: {span.label[:80]} could not be read: {span.malformed}"
+                words = f"{side.upper()}: {span.label[:80]} could not be read: {span.malformed}"
                 st.caption(plain(words))
     count, misread = len(shown.rows), shown.misread_by_both
     if count:
@@ -135,7 +135,7 @@ def block_table(shown: PairView, numbers: Collection[int] | None = None) -> pd.D
             "shift (%)": row.shift_percent, "page": block.text if (block := shown.true_block(row)) else "",
         }  # fmt: skip
         for side in SIDES:
-            letter, box = side_letter(side), row.of(side)
+            letter, box = side.upper(), row.of(side)
             cells[f"{letter} {_CORNERS}"] = f"{box.x1}, {box.y1}, {box.x2}, {box.y2}" if box else ""
             cells[f"{letter} text"] = box.text if box else ""
         rows.append(cells)
@@ -170,7 +170,7 @@ def candidates(divergence: Divergence, results: Iterable[OcrResult]) -> pd.DataF
     rows = []
     assert divergence.margins is not None
     for side, top in zip(SIDES, (divergence.margins.a, divergence.margins.b), strict=True):
-        row: dict[str, object] = {"side": side_letter(side), "margin": top.margin if top else None}
+        row: dict[str, object] = {"side": side.upper(), "margin": top.margin if top else None}
         for name, token, logit in (
             zip(("chosen", "runner-up"), top.ids, top.logits, strict=True) if top else ()
         ):
@@ -217,7 +217,7 @@ def _details(shown: PairView, files: Callable[[], None]) -> None:
     else:
         for side, result in shown.results.items():  # of one side alone what its backend tells
             lines = [line for line in input_lines(result, result) if line.a is not None]
-            table.draw(input_table(lines)[["input", "A"]].rename(columns={"A": side_letter(side)}))
+            table.draw(input_table(lines)[["input", "A"]].rename(columns={"A": side.upper()}))
     figure.opened("Raw texts", f"{shown.prefix}raw texts", partial(_raw, shown))
     files()
 
@@ -248,7 +248,7 @@ def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
 def stage_times(results: Results) -> pd.DataFrame:
     """A row a measured stage in the order of running, a column a side in ms, and B over A of two."""
     found = {
-        side_letter(side): [result.milliseconds(stage) for stage in Stage] for side, result in results.items()
+        side.upper(): [result.milliseconds(stage) for stage in Stage] for side, result in results.items()
     }
     times = pd.DataFrame({"stage": [stage.value for stage in Stage], **found})
     times = times.dropna(subset=[*found], how="all").reset_index(drop=True)

@@ -34,12 +34,8 @@ key, value, put = STATE.key, STATE.value, STATE.put
 _COOKIE = "dsocr_reviewer"
 
 
-def read() -> None:
-    """Give every parameter its value; a new session has its reviewer's name from the cookie."""
-    STATE.read(_first)
-
-
-def _first() -> dict[str, Any]:
+def first() -> dict[str, Any]:
+    """A new session has its reviewer's name from the cookie."""
     name = st.context.cookies.get(_COOKIE)
     if key("reviewer") in st.session_state or not isinstance(name, str):
         return {}

@@ -22,13 +22,13 @@ from dsocr_core.review.verdicts import (
 )  # fmt: skip
 from pages.widgets.pair import tabs, viewer
 from pages.widgets.pair.answer import answer, facts
-from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of, truth_of
+from pages.widgets.pair.shown import PairView, result_words, rows_of, truth_of
 from pages.widgets.review import address
 from pages.widgets.review import queue as queues
 from pages.widgets.review.address import STATE, value
 from pages.widgets.review.queue import Queue, comment_key
 from pages.widgets.shared import resources
-from pages.widgets.shared.labels import backend_words, side_letter, verdict_html
+from pages.widgets.shared.labels import backend_words, verdict_html
 from pages.widgets.shared.messages import show_error
 from pages.widgets.streamlit_mends import rerun_page
 
@@ -67,10 +67,11 @@ def draw(queue: Queue, page: PageReview) -> None:
     """Draw the page of a review."""
     review = queue.review
     comparison = review.detail(page.name)
-    sheet = STATE.sheet(sheets_of(comparison))
+    sheets = len(comparison.request.images)
+    sheet = STATE.sheet(sheets)
     picture, size, note = _picture(review, page, sheet)
     found, rows = review.picture(page.name, sheet), rows_of(comparison, sheet)
-    names = {side: f"{side_letter(side)}: {side_name(side, review)}" for side in SIDES}
+    names = {side: f"{side.upper()}: {side_name(side, review)}" for side in SIDES}
     shown = PairView(
         comparison, names, rows, STATE.selected(len(rows)), STATE.select, "review ", sheet,
         truth_of(found.path if found else None), page.causes,
@@ -93,7 +94,7 @@ def draw(queue: Queue, page: PageReview) -> None:
             "index": queue.position,
             "count": len(queue.pages),
             "first": queue.neighbour(-1) is None and sheet == 0,
-            "last": queue.neighbour(1) is None and sheet + 1 == sheets_of(comparison),
+            "last": queue.neighbour(1) is None and sheet + 1 == sheets,
         },
         around={
             "taken": value("taken"),
@@ -118,7 +119,7 @@ def _keys() -> list[dict[str, str]]:
 def _pane_words(page: PageReview, shown: PairView, side: Side) -> dict[str, str]:
     """The line over a pane: what was read; a notice where there is nothing to show."""
     if page.names[SIDES.index(side)] is None:
-        return viewer.pane_words("not in this run", f"{side_letter(side)} does not have this page.")
+        return viewer.pane_words("not in this run", f"{side.upper()} does not have this page.")
     if (result := shown.results.get(side)) is not None:
         return viewer.pane_words(result_words(result))
     failed = (item.words for item in page.differences if item.where == side)

@@ -32,7 +32,7 @@ class Outcome:
 
     def of(self, state: str) -> list[str]:
         """Ids of the runs that are `imported`, or a `duplicate`."""
-        return self.runs.loc[self.runs["state"] == state, "run"].tolist()
+        return list(self.runs.loc[self.runs["state"] == state, "run"])
 
 
 def take_uploads(history: History, uploads: Iterable[Any]) -> Outcome:

@@ -15,11 +15,9 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.review.keys import review_key
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
-from dsocr_core.runs.record import flattened
 from pages.widgets.runs import address, selection
 from pages.widgets.runs.address import put, value
 from pages.widgets.runs.overview import FIGURES, ROW, USUAL, Listed
-from pages.widgets.shared import sources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go
 
@@ -141,35 +139,8 @@ def _open(history: History, run_ids: list[str]) -> None:
         go("timing", a=before, b=after)
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
         go("review", review=review_key(*ordered))
-    if len(run_ids) > 1:
-        return
-    if st.button("FLOPs", icon=":material/functions:", key="runs flops"):
+    if len(run_ids) == 1 and st.button("FLOPs", icon=":material/functions:", key="runs flops"):
         go("flops", run=run_ids[0])
-    if st.button("Compare", icon=":material/compare:", key="runs compare", help="Its first page"):
-        _compare(history, run_ids[0])
-
-
-def _compare(history: History, run_id: str) -> None:
-    """A run's first page on Compare under the run's settings: the sample of that name, else its file."""
-    rows = history.rows(run_id, "readings", columns=["path", "page", "preset"]).slice(0, 1).to_pylist()
-    if not rows:
-        show_error(f"run {run_id} has no page on record")
-        return
-    record = history.record(run_id)
-    page, settings = rows[0], dict(flattened(record.settings))
-    # "auto" means another dtype on another machine: what the run was read in is on its record.
-    dtype = record.dtype if settings.get("dtype") in (None, "auto") else settings["dtype"]
-    asked = {
-        "preset": page["preset"] or record.preset, "dtype": settings.get("a.dtype") or dtype,
-        "attention": settings.get("attention"),
-        "dtype_b": settings.get("b.dtype") or (dtype if settings.get("a.dtype") else None),
-    }  # fmt: skip
-    sample = str(page.get("page") or "").rpartition(".")[0]
-    if sample in sources.samples().keys:
-        asked |= {"source": "Sample", "page": sample}
-    else:
-        asked |= {"source": "File", "path": page.get("path")}
-    go("compare", example=False, **{name: str(text or "") for name, text in asked.items()})
 
 
 def _do(history: History, run_ids: list[str], words: str) -> None:

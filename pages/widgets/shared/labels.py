@@ -21,14 +21,9 @@ def backend_words(backend: BackendName) -> str:
     return _BACKENDS.get(backend) or short(backend, 40)
 
 
-def side_letter(side: Side) -> str:
-    """Name a side as tables and states do: A or B."""
-    return side.upper()
-
-
 def side_label(side: Side, backend: BackendName) -> str:
     """Name a side as over a pane: "A: eager, ours", "B: vendor, published code"."""
-    return f"{side_letter(side)}: {backend_words(backend)}"
+    return f"{side.upper()}: {backend_words(backend)}"
 
 
 def side_labels(settings: Settings) -> dict[Side, str]:
