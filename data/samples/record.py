@@ -102,13 +102,12 @@ def _quickest(session: Session, page: Page, verdict: str) -> Comparison:
 def ship(
     settings: Settings, comparisons: Iterable[Comparison], root: Path, name: str, created: str | None = None
 ) -> None:
-    """Write comparisons as a run below `root` for the first start on any machine; the `example` is found only
-    where the same number type and attention are asked for. Raises DsocrError."""
+    """Write comparisons as a run below `root` for the first start on any machine. Raises DsocrError."""
     results = {}
     for comparison in comparisons:
         for side, result in comparison.results.items():
             keys = ResultCache(settings.of_side(side)).keys(result.backend, comparison.request)
-            results[keys.example if name == "example" else keys.shipped] = portable(result)
+            results[keys.shipped] = portable(result)
     save_results(root, name, results, created)
 
 

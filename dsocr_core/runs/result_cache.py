@@ -115,12 +115,8 @@ class ResultCache:
             more = request.more if request.together else None
             request = cache.settings.request(request.image, request.source, more)
         keys = cache.keys(spec.kind, request)
-        shipped = sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*"))
         recorded = find_result(keys.own, [self.directory / _RUNS / keys.own])
-        recorded = recorded or find_result(keys.example, shipped)
-        # Shipped results are of float32 on a CPU.
-        if recorded is None and cache.settings.dtype in ("auto", "float32"):
-            recorded = find_result(keys.shipped, shipped)
+        recorded = recorded or find_result(keys.shipped, sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*")))
         if recorded is None:
             return None
         return recorded._replace(result=replace(recorded.result, request=request, backend=spec.name))
@@ -176,16 +172,15 @@ class ResultCache:
             "rotary": "published" if vendor else settings.rotary,
             **({} if settings.precision == "off" else {"precision": settings.precision}),
         }
-        # As it was asked for: "auto" is another number type on another machine, and no example.
-        example = page | {"dtype": settings.dtype, "attention": attention}
-        return Keys(result_key(own), result_key(example), result_key(page))
+        if settings.dtype not in ("auto", "float32"):  # shipped results are else of float32 on a CPU
+            page |= {"dtype": settings.dtype, "attention": attention}
+        return Keys(result_key(own), result_key(page))
 
 
 class Keys(NamedTuple):
-    """Names of a result: on this machine, of the example, and of any that comes with the samples."""
+    """Names of a result: on this machine, and of one that comes with the samples."""
 
     own: str
-    example: str
     shipped: str
 
 
