@@ -14,7 +14,6 @@ import pytest
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.cluster.status import read_status
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
 from tests.cluster.made_up_output import a_result
@@ -58,17 +57,6 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     lost = attempt(output, pages_of(range(2)))
     assert output.clear_attempts() == 2 and output.store.read(lost.file) is None
     assert texts(output) == ["b"] * 3
-
-
-def test_shards_with_failed_pages_are_made_unread(output: Output) -> None:
-    failed = attempt(output, pages_of(range(3), failed=1))
-    assert output.commit(failed)
-    shard = "000000001-0123456789abcdef"
-    whole = replace(failed, shard=shard, read=3, failed=0, file=f"shards/{shard}/0.parquet")
-    output.store.put(whole.name, marker_bytes(asdict(whole)))
-    assert output.clear_failed() == 1
-    assert [each.shard for each in output.markers()] == [whole.shard]
-    assert read_status(output).document()["failed"] == 0
 
 
 @pytest.mark.parametrize(

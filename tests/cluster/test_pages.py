@@ -12,7 +12,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import Shard, cut, list_files
-from dsocr_core.runs.sharded import COMPLETE
 from dsocr_core.settings import Settings
 from tests.cluster.made_up_output import a_result, committed, planned
 
@@ -74,14 +73,6 @@ def test_pdfs_become_pages_and_pages_shards() -> None:
     assert [page.number for page in pages] == list(range(11))
     assert [len(shard.pages) for shard in shards] == [2] * 5 + [1] and shards_of() == shards
     assert not {shard.key for shard in shards} & {shard.key for shard in shards_of(max_megapixels=9.0)}
-
-
-def test_a_run_that_goes_on_reads_what_has_no_marker(tmp_path: Path) -> None:
-    output, shards = Output(str(tmp_path)), shards_of()
-    assert list(output.unread(shards, [])) == shards
-    assert output.document(COMPLETE) == {"pages": 11, "shards": 6}
-    [marker] = (committed(output, shards[3], lambda page: page.failed("no")),)
-    assert list(output.unread(shards, [marker])) == [*shards[:3], *shards[4:]]
 
 
 @pytest.mark.parametrize(

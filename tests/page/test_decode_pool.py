@@ -4,8 +4,9 @@ import json
 import os
 import resource
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +42,17 @@ def test_a_page_that_computes_for_ever_is_ended_and_holds_nobody_up(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decode_pool, "CPU_SECONDS", 1)
-    refused: list[str] = []
     (tmp_path / "endless.pdf").write_bytes(pages.many_operators(400_000))
-
-    def render() -> None:
-        with pytest.raises(DocumentError) as error:
-            render_pdf_page(tmp_path / "endless.pdf", 1, tmp_path / "pages")
-        refused.append(str(error.value))
-
-    rendering = threading.Thread(target=render)
-    rendering.start()
-    opened = 0
-    while rendering.is_alive():
-        load_image(page)
-        opened += 1
-        time.sleep(0.02)
-    rendering.join()
-    assert opened > 3
-    assert "endless.pdf: takes more than 1 s of computing to open" in refused[0]
-    assert load_image(page).size == (60, 40)
+    with ThreadPoolExecutor(1) as executor:
+        rendering = executor.submit(render_pdf_page, tmp_path / "endless.pdf", 1, tmp_path / "pages")
+        opened = 0
+        while not rendering.done():
+            load_image(page)
+            opened += 1
+            time.sleep(0.02)
+    with pytest.raises(DocumentError, match=r"endless\.pdf: takes more than 1 s of computing to open"):
+        rendering.result()
+    assert opened > 3 and load_image(page).size == (60, 40)
 
 
 def interrupt(*_: object) -> None:
@@ -147,7 +140,7 @@ def page_line(*page: Any) -> bytes:
 @pytest.mark.parametrize(
     "line",
     [
-        b"N12\n", b"[]\n", b"[" * 1000 + b"\n", b'{"count": 1e9}\n', b'{"page": 3}\n', b'{"page": []}\n',
+        b"", b"N12\n", b"[]\n", b"[" * 1000 + b"\n", b'{"count": 1e9}\n', b'{"page": 3}\n', b'{"page": []}\n',
         page_line(0, 4), page_line(-1, -4), page_line(2.0), page_line(True), page_line(4, 0),
         page_line(2, 2, 2), page_line(2, 2, []), page_line(2, 2, 0, 1), page_line(2**40, 2**40),
         page_line(3000, 3000),
@@ -156,24 +149,17 @@ def page_line(*page: Any) -> bytes:
 def test_an_answer_that_makes_no_sense_costs_its_page(
     page: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may have taken the process over."""
-    load_image(page)
-    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: page_line())
-    assert decode_pool.open_image(page, 100).image.size == (2, 2)
-    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: line)
-    with pytest.raises(Unreadable, match="made no sense"):
-        decode_pool.open_image(page, 100)
-    with pytest.raises(Unreadable, match="made no sense"):
-        decode_pool.count_pages(page)
-
-
-def test_memory_that_the_process_shrank_costs_its_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may have taken the process over, which may shrink their memory, too."""
     load_image(page)
     (one,) = decode_pool._workers.idle
-    os.ftruncate(one.memory.descriptor, 3)
     monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: page_line())
-    with pytest.raises(Unreadable, match="made no sense"):
-        decode_pool.open_image(page, 100)
+    assert decode_pool.open_image(page, 100).image.size == (2, 2)
+    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: line or page_line())
+    if not line:
+        os.ftruncate(one.memory.descriptor, 3)
+    for ask in (partial(decode_pool.open_image, page, 100), partial(decode_pool.count_pages, page)):
+        with pytest.raises(Unreadable, match="made no sense"):
+            ask()
 
 
 def test_a_png_with_much_text_opens(tmp_path: Path) -> None:
@@ -196,14 +182,10 @@ def test_a_page_stays_as_it_is_when_others_are_opened_and_can_be_drawn_on(tmp_pa
         assert page.getpixel((1, 1)) == (9, 9, 9) and page.getpixel((3, 3)) == (8, 8, 8)
 
 
-def test_a_name_opens_the_file_that_the_system_finds(page: Path, tmp_path: Path) -> None:
-    """`link/..` is the folder above the link's target; a zero byte ends no name."""
+def test_a_name_opens_the_file_that_the_system_finds(tmp_path: Path) -> None:
+    """`link/..` is the folder above the link's target."""
     (tmp_path / "there" / "deep").mkdir(parents=True)
     name = tmp_path / "there" / os.fsdecode(b"caf\xe9 \n.png")
     Image.new("RGB", (7, 5)).save(name)
     (tmp_path / "link").symlink_to(tmp_path / "there" / "deep")
     assert load_image(tmp_path / "link" / ".." / name.name).size == (7, 5)
-    with pytest.raises(DocumentError, match="null byte"):
-        load_image(Path(f"{page}\0.png"))
-    with pytest.raises(Unreadable, match="zero byte"):
-        decode_pool.open_image(Path(f"{page}\0.png"), 100_000)

@@ -22,13 +22,9 @@ from dsocr_core.runs.importers import own_run as own_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import ImportReport, RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
+from tests.runs.importers.test_profiles import CSV
 from tests.support.made_up_runs import record, timing, write_run
 
-CSV = (
-    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
-    '75.0,3000,2,1500.0,1500.0,1000,2000,707.1,"void gemm<(int)4, (bool)0>(T1)"\n'
-    "25.0,1000,4,250.0,250.0,250,250,0.0,copy\n"
-)
 HOSTILE = [
     'it\'s "quoted"', "'; DROP TABLE runs; --", "<img src=x onerror=alert(1)>", "../../../etc/passwd",
     "x" * 4000, "📄 straße 测试", "=cmd|' /C calc'!A0", "a,b\nc\td", "",
