@@ -162,15 +162,14 @@ def raw(content: bytes, kind: str = "application/json", status: int = 200, **hea
     return lambda reply, sent: reply.write(content, status, kind, **headers)
 
 
-def cut_off(reply: Reply, sent: Sent) -> None:
-    """The connection ends in the middle of an answer."""
-    reply.write(b'{"choices": [', length=1000)
+def begins(waits: bool = False) -> Script:
+    """The beginning of an answer, after which the connection ends, or nothing follows."""
 
+    def script(reply: Reply, sent: Sent) -> None:
+        reply.write(b'{"choices": [', length=1000)
+        reply.over.wait(30 * waits)
 
-def stalls(reply: Reply, sent: Sent) -> None:
-    """Nothing follows the beginning of an answer."""
-    reply.write(b'{"choices": [', length=1000)
-    reply.over.wait(30)
+    return script
 
 
 def silent(reply: Reply, sent: Sent) -> None:

@@ -22,6 +22,8 @@ TASK = "<|grounding|>Convert the document to markdown."
 OPEN = {"model": "m", "temperature": 0, "stream": False}
 BODY = {**OPEN, "max_tokens": 8192}
 """What every server is told beside the messages; vllm and sglang no limit where they list no context."""
+SGLANG = {**OPEN, "skip_special_tokens": False}
+VLLM = {**SGLANG, "return_token_ids": True}
 RULE = {"custom_logit_processor": "{...}", "custom_params": {"ngram_size": 30, "window_size": 90}}
 CELLS = {"whitelist_token_ids": [128821, 128822]}
 PICTURE = object()
@@ -46,22 +48,30 @@ def messages(page: Path, *content: object) -> list[dict[str, Any]]:
         ({"prompt": "Before.\n<image>\nAfter."}, ("Before.", PICTURE, "After."), BODY),
         ({"infer.max_new_tokens": "inf"}, (PICTURE, TASK), BODY),
         ({"flavour": "vllm"}, (PICTURE, TASK),
-         {**OPEN, "skip_special_tokens": False, "return_token_ids": True,
-          "vllm_xargs": {"ngram_size": 30, "window_size": 90, **CELLS}}),
+         {**VLLM, "vllm_xargs": {"ngram_size": 30, "window_size": 90, **CELLS}}),
         ({"flavour": "vllm", "body.vllm_xargs.window_size": 50, "body.vllm_xargs.ngram_size": None},
-         (PICTURE, TASK), {**OPEN, "skip_special_tokens": False, "return_token_ids": True,
-          "vllm_xargs": {"window_size": 50, **CELLS}}),
+         (PICTURE, TASK), {**VLLM, "vllm_xargs": {"window_size": 50, **CELLS}}),
         ({"flavour": "vllm", "infer.max_new_tokens": 100, "body.vllm_xargs": None}, (PICTURE, TASK),
-         {**OPEN, "max_tokens": 100, "skip_special_tokens": False, "return_token_ids": True}),
+         {**VLLM, "max_tokens": 100}),
         ({"flavour": "sglang", "body": RULE}, (PICTURE, f"<image>\n{TASK}"),
-         {**OPEN, **RULE, "skip_special_tokens": False}),
+         {**SGLANG, **RULE}),
         ({"flavour": "llamacpp", "body.dry_multiplier": 2.0, "prompt": "<image>\n<|grounding|>OCR"},
          ("<|grounding|>OCR", PICTURE), {**BODY, "cache_prompt": False, "dry_multiplier": 2.0}),
+        # Each model's own prompt and rule.
+        ({"of": "UnlimitedOCR", "flavour": "vllm"}, (PICTURE, "<image>document parsing."),
+         {**VLLM, "vllm_xargs": {"ngram_size": 35, "window_size": 128}}),
+        ({"of": "UnlimitedOCR", "flavour": "sglang"}, (PICTURE, "document parsing."), SGLANG),
+        ({"of": "DeepseekOCR2", "flavour": "vllm"}, (PICTURE, TASK),
+         {**VLLM, "vllm_xargs": {"ngram_size": 20, "window_size": 90, **CELLS}}),
+        ({"of": "DeepseekOCR2", "flavour": "sglang"}, (PICTURE, f"<image>\n{TASK}"), SGLANG),
     ],
 )  # fmt: skip
 def test_each_flavour_is_asked_as_its_documents_say(
     ask: Ask, page: Path, given: dict[str, Any], content: tuple[object, ...], expected: dict[str, Any]
 ) -> None:
+    if model := given.pop("of", ""):
+        (page.parent / "config.json").write_text(json.dumps({"architectures": [f"{model}ForCausalLM"]}))
+        given |= {"run": {"checkpoint": str(page.parent)}}
     _, server = ask(whole(), **given)
     assert server.bodies == [{**expected, "messages": messages(page, *content)}]
 
@@ -115,25 +125,6 @@ def test_a_key_comes_from_the_environment_and_is_nowhere_else(
     result, server = ask(whole(), key_variable="MY_KEY")
     assert [sent.headers["Authorization"] for sent in server.sent] == ["Bearer sk-very-secret"] * 2
     assert "secret" not in str(result) and "secret" not in str(parse_backend("endpoint:http://h/v1"))
-
-
-@pytest.mark.parametrize(
-    ("model", "flavour", "words", "rule"),
-    [
-        ("UnlimitedOCR", "vllm", "<image>document parsing.", {"ngram_size": 35, "window_size": 128}),
-        ("UnlimitedOCR", "sglang", "document parsing.", None),
-        ("DeepseekOCR2", "vllm", TASK, {"ngram_size": 20, "window_size": 90, **CELLS}),
-        ("DeepseekOCR2", "sglang", f"<image>\n{TASK}", None),
-    ],
-)
-def test_a_models_own_prompt_and_rule_are_sent(
-    ask: Ask, page: Path, model: str, flavour: str, words: str, rule: dict[str, Any] | None
-) -> None:
-    (page.parent / "config.json").write_text(json.dumps({"architectures": [f"{model}ForCausalLM"]}))
-    _, server = ask(whole(), flavour=flavour, run={"checkpoint": str(page.parent)})
-    (body,) = server.bodies
-    assert body["messages"] == messages(page, PICTURE, words)
-    assert body["skip_special_tokens"] is False and body.get("vllm_xargs") == rule
 
 
 def test_what_decides_a_result_is_in_its_key(page: Path) -> None:
