@@ -114,10 +114,8 @@ def test_keys_and_passwords_are_not_in_its_environment(monkeypatch: pytest.Monke
         "HF_TOKEN": "s", "AWS_SECRET_ACCESS_KEY": "s", "DB_PASSWORD": "s", "SSH_AUTH_SOCK": "s", "MINE": "s",
         "DATABASE_URL": "postgres://me:s@host/db", "PROXY": "http://host:80", "MONKEY_ISLAND": "1",
     }  # fmt: skip
-    settings = Settings(
-        backends={"server": {"spec": "endpoint:http://127.0.0.1:1/v1", "key_variable": "MINE"}}
-    )
-    left = environment_without_secrets(given, settings)
+    server = {"spec": "endpoint:http://127.0.0.1:1/v1", "key_variable": "MINE"}
+    left = environment_without_secrets(given, Settings(backends={"server": server}))
     assert "s" not in left.values()
     assert set(left) == {"PATH", "HOME", "CUDA_VISIBLE_DEVICES", "PROXY"}
     monkeypatch.setenv("HF_TOKEN", "very-secret")

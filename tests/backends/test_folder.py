@@ -75,8 +75,26 @@ def test_a_text_is_read_as_it_is_whatever_system_wrote_it(tmp_path: Path) -> Non
     (tmp_path / "a.md").write_text("\t" * 3000)
     (tmp_path / "b.md").touch()
     (tmp_path / "c.txt").write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
-    tabs, empty, elsewhere = (each.text for each in read_texts(str(tmp_path)).predictions)
-    assert (tabs, empty, elsewhere) == ("\t" * 3000, "", RAW)
+    assert [each.text for each in read_texts(str(tmp_path)).predictions] == ["\t" * 3000, "", RAW]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ((), "has no text of a page"),
+        (("other",), r"^01-letter.png: .* has no text of that name; .* as in 01-letter\.md$"),
+        (("a__01-letter", "b__01-letter"), "has 2 texts of that name"),
+    ],
+)  # fmt: skip
+def test_of_no_text_or_two_none_is_chosen(tmp_path: Path, names: tuple[str, ...], says: str) -> None:
+    folder = put(tmp_path, **dict.fromkeys(names, "x"))
+    with pytest.raises(DsocrError, match=says):
+        opened(folder).check()
+        read(folder)
+    if len(names) == 2:
+        assert read(folder, source="b/01-letter.png").text_raw == "x"
+    with pytest.raises(DsocrError, match="there is no such folder"):
+        opened(tmp_path / "gone").check()
 
 
 def test_a_file_with_the_pages_of_a_pdf_is_of_no_page(tmp_path: Path) -> None:
@@ -85,29 +103,12 @@ def test_a_file_with_the_pages_of_a_pdf_is_of_no_page(tmp_path: Path) -> None:
     (tmp_path / "paper_det.mmd").write_bytes(b"\xef\xbb\xbf" + text.encode())
     with pytest.raises(DsocrError, match=r"paper_det\.mmd: has several pages; write one file a page"):
         read(tmp_path, source="paper.pdf#1")
-    put(tmp_path, paper_2=RAW)
-    assert read(tmp_path, source="paper.pdf#2").text_raw == RAW
-
-
-def test_of_no_text_or_two_none_is_chosen(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    for name, says in (("empty", "has no text of a page"), ("gone", "there is no such folder")):
-        with pytest.raises(DsocrError, match=says):
-            opened(tmp_path / name).check()
-    with pytest.raises(
-        DsocrError, match=r"^01-letter.png: .* has no text of that name; .* as in 01-letter\.md$"
-    ):
-        read(put(tmp_path / "none", other="x"))
-    folder = put(tmp_path, **{"a__01-letter": "one", "b__01-letter": "two"})
-    with pytest.raises(DsocrError, match="has 2 texts of that name"):
-        read(folder)
-    assert read(folder, source="b/01-letter.png").text_raw == "two"
+    assert read(put(tmp_path, paper_2=RAW), source="paper.pdf#2").text_raw == RAW
 
 
 @pytest.mark.parametrize(
     ("texts", "pages", "known"),
     [
-        (["scan"], ["scan.png", "scan.jpg"], []),
         (["scan"], ["scan.png", "scan.jpg", "other.png"], []),
         (["scan.png", "scan.jpg"], ["scan.png", "scan.jpg"], ["scan.png", "scan.jpg"]),
         (["1"], ["a/1.png", "b/1.png"], []),
@@ -122,7 +123,7 @@ def test_of_no_text_or_two_none_is_chosen(tmp_path: Path) -> None:
 def test_a_text_that_the_names_of_several_pages_lead_to_is_of_none(
     tmp_path: Path, texts: list[str], pages: list[str], known: list[str]
 ) -> None:
-    """The same over one backend and over a whole comparison; each page that gets none says why."""
+    """Each page that gets none says why."""
     backend = opened(put(tmp_path / "texts", **dict.fromkeys(texts, RAW)))
     backend.expect(pages)
     errors = {}
@@ -132,9 +133,9 @@ def test_a_text_that_the_names_of_several_pages_lead_to_is_of_none(
         except DsocrError as error:
             errors[page] = str(error)
     assert [page for page in pages if page not in errors] == known
-    told = "not known whether .* is its text or that of .*; name one for each|has no text of that name"
-    assert all(re.search(told, error) for error in errors.values())
-    assert known or re.search("not known whether", "".join(errors.values()))
+    says = "not known whether .* is its text or that of .*; name one for each|has no text of that name"
+    assert all(re.search(says, error) for error in errors.values())
+    assert known or "not known whether" in "".join(errors.values())
 
 
 def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:

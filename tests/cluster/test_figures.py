@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dsocr_core.cluster.status import GONE_AFTER, Figures, status_line
+from dsocr_core.cluster.status import GONE_AFTER, Figures
 from dsocr_core.runs.sharded import Marker
 
 
-def marker(index: int, worker: str, began: float, ended: float, read: int = 50, **more: object) -> Marker:
-    given = {"failed": 0, "quarantined": 0, "causes": {}} | more
+def marker(index: int, worker: str, began: float, ended: float) -> Marker:
     return Marker(
-        file="f", sha256="", worker_sha256="", shard=f"{index:09d}-{0:016x}",
-        worker=worker, began=began, ended=ended, read=read, **given,  # type: ignore[arg-type]
+        file="f", sha256="", worker_sha256="", shard=f"{index:09d}-{0:016x}", worker=worker, began=began,
+        ended=ended, read=50, failed=0, quarantined=0, causes={},
     )  # fmt: skip
 
 
@@ -35,17 +34,3 @@ def test_a_speed_is_the_sum_of_the_workers_that_take_part(
         if not second or index < gone_from:
             found.add(marker(index, "ab"[second], began, began + (5.0 if second else 2.0)))
     assert found.pages_per_s == pytest.approx(pages_per_s)
-
-
-def test_the_status_says_what_is_known() -> None:
-    found = Figures()
-    for index, began in enumerate((0.0, 25.0, 1000.0)):  # two shards at once, then a pause
-        found.add(marker(index, "a", began, began + 50.0))
-    assert status_line(found) == "150 pages read, 1.2 pages/s"
-    found.planned = 400
-    causes = {f"cause {number}": 9 - number for number in range(5)}
-    found.add(marker(3, "a", 1050.0, 1050.0, 16, failed=30, quarantined=4, causes=causes))
-    assert status_line(found) == (
-        "166 of 400 pages read, 30 failed, 4 quarantined, 1.6 pages/s, 2 min 05 s left at that speed; "
-        "failed: 9 cause 0; 8 cause 1; 7 cause 2; 2 more causes"
-    )

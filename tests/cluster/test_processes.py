@@ -74,20 +74,18 @@ class Processes:
     def said(self, name: str) -> str:
         return " ".join((self.folder / f"{name}.log").read_text().split())
 
+    def dask(self, name: str, tool: str, *more: str) -> subprocess.Popen[bytes]:
+        return self.start(name, "-m", f"distributed.cli.dask_{tool}", "--host", "127.0.0.1", *more)
+
     def scheduler(self, name: str) -> tuple[subprocess.Popen[bytes], str]:
-        file = self.folder / f"{name}.json"
-        process = self.start(
-            name, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-            "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(file),
-        )  # fmt: skip
+        file, dashboard = self.folder / f"{name}.json", ("--dashboard-address", "127.0.0.1:0")
+        process = self.dask(name, "scheduler", "--port", "0", *dashboard, "--scheduler-file", str(file))
         wait_for(file.exists, "the scheduler's file")
         return process, json.loads(file.read_text())["address"]
 
     def worker(self, name: str, address: str) -> subprocess.Popen[bytes]:
-        return self.start(
-            name, "-m", "distributed.cli.dask_worker", address, "--nthreads", "2", "--no-nanny", "--name",
-            name, "--host", "127.0.0.1", "--memory-limit", "0", "--no-dashboard",
-        )  # fmt: skip
+        more = ("--nthreads", "2", "--no-nanny", "--memory-limit", "0", "--no-dashboard")
+        return self.dask(name, "worker", address, "--name", name, *more)
 
     def run(self, name: str, *more: str) -> subprocess.Popen[bytes]:
         return self.start(

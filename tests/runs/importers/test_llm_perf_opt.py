@@ -81,10 +81,6 @@ def test_a_whole_tree_and_every_file_of_it_accounted_for(history: History) -> No
 # --- a run directory with everything, written by hand ---------------------------------------------
 
 
-def pair(mean: float, std: float) -> dict[str, float]:
-    return {"mean": mean, "std": std}
-
-
 SUMMARY = """# Stakeholder Summary
 - Generated: 2025-11-07T12:01:13+08:00
 ## Environment
@@ -174,7 +170,7 @@ def test_a_run_with_all_its_files(history: History, run: Path) -> None:
     assert record.versions == {"cuda": "12.8", "torch": "2.9"}
     assert record.settings["infer"] == {"max_new_tokens": "inf"}
     assert record.environment["reported"] == {  # vision's MFU of 0 was not computed
-        "tokens": pair(150.0, 50.0), "mfu": {"decode": 0.000211}, "peak_tflops": 209.5
+        "tokens": {"mean": 150.0, "std": 50.0}, "mfu": {"decode": 0.000211}, "peak_tflops": 209.5
     }  # fmt: skip
     tables = rows_of(read_run(RunFiles(run))[0])
     first = tables["readings"][0]
