@@ -20,33 +20,29 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
-from dsocr_core.settings import InferSettings, Settings
+from dsocr_core.settings import Settings
 from tests.cluster import made_up_output
 from tests.cluster.made_up_output import a_result, committed, planned
 from tests.support.made_up_runs import record
 
 PAGES = 10
-WORDS = "The quick brown fox jumps over the lazy dog"
-TEXT = f"<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\n{WORDS}"
+TEXT = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nThe quick brown fox"
 Special = Mapping[int, OcrResult | str]
 """Pages that are read differently, or that failed with that error."""
 
 
 def made(
-    folder: Path, special: Special | None = None, tokens: int = 20, shards: int = 3, shard_pages: int = 4,
-    root: str = "/data", first: int = 0,
-) -> Output:  # fmt: skip
+    folder: Path, special: Special | None = None, shards: int = 3, shard_pages: int = 4, root: str = "/data"
+) -> Output:
     """An output with as many of its shards committed."""
-    output = Output(str(folder))
-    settings = Settings(preset="tiny", a="eager", infer=InferSettings(max_new_tokens=tokens))
-    job = Job.of(settings, (root,), shard_pages)
+    output, job = Output(str(folder)), Job.of(Settings(preset="tiny", a="eager"), (root,), shard_pages)
 
     def read(page: PageRef) -> PageReading:
         times = [(Stage.PREFILL, 2.0), (Stage.DECODE, 3.0)]
         found = (special or {}).get(page.number, a_result(TEXT, times, environment={"device_name": "one"}))
         return page.failed(found) if isinstance(found, str) else page.read(found)
 
-    files = [f"{root}/{first + number:02d}.png" for number in range(PAGES)]
+    files = [f"{root}/{number:02d}.png" for number in range(PAGES)]
     for shard in planned(output, job, files)[:shards]:
         committed(output, shard, read)
     return output

@@ -41,8 +41,7 @@ def attempt(output: Output, pages: list[PageReading]) -> Marker:
 
 
 def texts(output: Output) -> list[str]:
-    markers = output.markers()
-    pages = (page for marker in markers for page in output.pages(marker))
+    pages = (page for marker in output.markers() for page in output.pages(marker))
     return [page.result.text_raw for page in pages if page.result is not None]
 
 
