@@ -78,7 +78,8 @@ def test_text_that_no_box_stands_for_is_compared_by_itself(a: str, b: str, words
 
 
 def test_what_is_beyond_tolerance_comes_first_then_the_gravest() -> None:
-    report = texts(markup((*changed(1, text="1 word")[:4], (BLOCKS[4][0], (110, 650, 900, 750), "x"))))
+    blocks = [*changed(1, text="1 word")[:4], (BLOCKS[4][0], (110, 650, 900, 750), "x")]
+    report = texts(markup([(*BLOCKS[0][:2], "word"), *blocks[1:]]))
     order = [(item.within, list(KINDS).index(item.kind)) for item in report.differences]
-    assert order == sorted(order) and len(order) == 3
+    assert order == sorted(order) and len(order) == 4
     assert report.differences[0].words.startswith("box 2"), "digits first"

@@ -114,7 +114,9 @@ def test_every_case_has_its_verdict_and_differences(case: str) -> None:
     [
         (changed(1, text="a" * 41 + "xxx"), Tolerance(character_error_rate=0.05), "within_tolerance"),
         (changed(1, text=A43X), Tolerance(character_error_rate=0), "differs"),
+        (changed(1, text=A43X), Tolerance(character_error_rate=0.01), "within_tolerance"),  # 1 of 100
         (changed(1, top=40), Tolerance(shift_percent=5), "within_tolerance"),
+        (changed(1, top=20), Tolerance(shift_percent=2000 / 999), "within_tolerance"),
         (changed(1, top=5), Tolerance(shift_percent=0.1), "differs"),
         (page(*BLOCKS, ("image", 450, ""), ("image", 550, "")), Tolerance(boxes=2), "within_tolerance"),
         (changed(1, label="list"), Tolerance(boxes=0), "differs"),
