@@ -6,12 +6,9 @@ smaller than the page; boxes stay in the page's pixels. JPEG: WebP takes 12 time
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
-import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 from PIL import Image
 
@@ -20,11 +17,9 @@ from dsocr_core.reading.records import OcrRequest
 
 FOLDER = "clean"
 MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
-MOST_BYTES = 1024 * 1024  # of a picture that is written, and of one that is read back
+MOST_BYTES = 1024 * 1024
 _TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))
 """Side and JPEG quality, in turn until the bytes suffice. The last always does: noise has 0.8 MiB."""
-_FOREIGN = (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError, Warning)
-"""Errors that Pillow raises on a header that is none."""
 
 
 def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> dict[str, bytes]:
@@ -36,21 +31,6 @@ def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> dict[st
 def clean_path(sha256: str | None) -> str | None:
     """The path in a run of the page of a source file of that content; None for what is no SHA-256."""
     return f"{FOLDER}/{sha256}.jpg" if sha256 and re.fullmatch("[0-9a-f]{64}", sha256) else None
-
-
-def is_clean_page(file: Path, width: int, height: int) -> bool:
-    """Tell whether a file is the picture of a page of that size: a JPEG within limits, in its proportions.
-
-    Reads the header only. A progressive one is refused: each of tens of thousands of scans costs a pass.
-    """
-    with contextlib.suppress(*_FOREIGN):
-        if file.is_file() and file.stat().st_size <= MOST_BYTES:
-            with Image.open(file, formats=["JPEG"]) as picture:
-                # One picture is the other made smaller, each side to whole pixels.
-                off = abs(picture.width * height - picture.height * width)
-                small = max(picture.size) <= MOST_SIDE and off <= max(width, height)
-                return small and "progressive" not in picture.info
-    return False
 
 
 def _encoded(picture: Image.Image) -> bytes:

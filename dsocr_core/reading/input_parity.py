@@ -31,13 +31,13 @@ def _by(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _digest(ids: Iterable[int]) -> str:
-    return sha256(str(ids).encode()).hexdigest()[:12]
+def _ids(ids: Sequence[int]) -> str:
+    return f"{' '.join(map(str, ids[:8]))} ... (SHA-256 {sha256(str(ids).encode()).hexdigest()[:12]})"
 
 
 _FACTS: Mapping[str, Callable[[ModelInputs], object]] = {
     "prompt tokens": lambda of: len(of.prompt_ids),
-    PROMPT_IDS: lambda of: f"{' '.join(map(str, of.prompt_ids[:8]))} ... (SHA-256 {_digest(of.prompt_ids)})",
+    PROMPT_IDS: lambda of: _ids(of.prompt_ids),
     "image tokens": lambda of: of.image_token_count,
     "image mask": lambda of: (
         ", ".join(f"{start}..{start + count - 1}" for start, count in of.image_mask) or "none"
@@ -56,11 +56,10 @@ _FACTS: Mapping[str, Callable[[ModelInputs], object]] = {
 """The lines about the model's inputs. Attention and limit do not decide: SDPA, our default attention, has no
 counterpart in the published decoder, and a limit that is never reached changes nothing.
 """
-MODEL_LINES = tuple(_FACTS)
 
 
 def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
-    """Compare what went into both results, one line a fact, as far as both know it.
+    """Compare what went into both results, one line a fact.
 
     Another image file decides nothing where the pixels that went into the model are known to be equal.
     """
@@ -77,10 +76,7 @@ def compare_inputs(
     known_a: Mapping[str, str] = {},
     known_b: Mapping[str, str] = {},
 ) -> tuple[InputLine, ...]:
-    """Compare what went into both models, one line for each of `MODEL_LINES`.
-
-    Of unknown inputs some lines may be in the side's environment.
-    """
+    """Compare what went into both models; of unknown inputs some lines may be in the environment."""
     return tuple(
         InputLine(
             name,
@@ -124,9 +120,7 @@ _CAUSES: Mapping[str, tuple[CauseName, str, tuple[str, ...]]] = {
     ROTARY: ("rotary", "the rotary frequencies were rounded differently", (DTYPE,)),
     ATTENTION: ("attention", "the attention implementations differ", ()),
 }
-"""Lines that explain differences, a cause before what follows from it: its name and words, and the lines
-with which it says nothing more.
-"""
+"""Lines that explain differences, a cause first: its name and words, and lines with which it adds nothing."""
 
 
 def causes(
@@ -136,10 +130,10 @@ def causes(
     lines: Sequence[InputLine],
     divergence: Divergence | None,
 ) -> tuple[Cause, ...]:
-    """Settings that differ in what decides, then the token limit, ties and rounding.
+    """Settings that differ in what decides, then the token limit, ties and rounding; none of equal outputs.
 
-    None where the outputs are equal. Rounding of another number type is no tie and needs none: no margin
-    speaks against it. Where rounding does not explain a divergence, another order of sums does not either.
+    Rounding of another number type needs no tie: no margin speaks against it. Where rounding does not explain
+    a divergence, another order of sums does not either.
     """
     kinds = {item.kind for item in differences}
     if kinds <= SETTINGS and divergence is None:

@@ -3,11 +3,10 @@
     <|ref|>LABEL<|/ref|><|det|>[[x1, y1, x2, y2], ...]<|/det|>text of the block
     <|det|>LABEL [x1, y1, x2, y2]<|/det|>text of the block
 
-Spans are found as the published patterns find them: the first form from the first `<|ref|>` to the nearest
-`<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines; the second, of a model whose row says so,
-where it does not lie within one of the first; what is cut off is text. The published code evaluates the
-coordinates; here they are JSON, and what is not four numbers is malformed. Pages of one prompt begin with
-`<PAGE>`.
+Spans are found as the published patterns find them, across lines: the first form to the nearest ends; the
+second, of a model whose row says so, where it does not lie within one of the first. The published code
+evaluates the coordinates; here they are JSON, and what is not four numbers is malformed. Pages of one prompt
+begin with `<PAGE>`.
 """
 
 from __future__ import annotations
@@ -77,10 +76,9 @@ class Box:
 
 
 def parse(text: str, form: Form = REF_FORM) -> tuple[Span, ...]:
-    """All spans of a text in order. Never raises; linear in the text's length.
+    """All spans of a text in order; what stands on no page of the prompt has no boxes.
 
-    What stands on no page of the prompt, before the first `<PAGE>` or after the last one that there is, has
-    no boxes: on which image they would lie is not known.
+    Never raises; linear in the text's length.
     """
     if form.pages is None:
         return _spans(text, form.markup)
@@ -139,11 +137,8 @@ def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
 
 
 def det_marks(text: str) -> list[tuple[str, str]]:
-    """Markup and label of what both published patterns match in a page's text: all of the first form, then
-    all of the second, which may lie within the first.
-    """
-    rows = [*_ref_rows(text), *_det_rows(text)]
-    return [(text[row.start : row.end], row.label) for row in rows]
+    """Markup and label of what both published patterns match in a page's text, the first form first."""
+    return [(text[row.start : row.end], row.label) for row in (*_ref_rows(text), *_det_rows(text))]
 
 
 _LABEL = re.compile(r"\s*+([A-Za-z_][\w-]*+)\s*+\[")
@@ -198,10 +193,7 @@ def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, 
 
 
 def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...]:
-    """Every box in pixels of its page, in order of appearance; reversed corners are swapped.
-
-    `sizes` are the pages' (width, height).
-    """
+    """Every box in pixels of its page of those `sizes`, in order; reversed corners are swapped."""
     boxes: list[Box] = []
     for span in spans:
         text = block_text(span)

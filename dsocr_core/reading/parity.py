@@ -76,7 +76,6 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
         boxes_b=len(b.boxes),
         boxes_matched=len(shifts),
         max_coordinate_difference_percent=max(map(max, shifts), default=None),
-        mean_coordinate_difference_percent=sum(map(sum, shifts)) / 4 / len(shifts) if shifts else None,
         tokens_equal=tokens_equal,
         first_divergence=divergence,
         character_error_rate=character_error_rate(*words),
@@ -111,8 +110,7 @@ def _other_pages(a: OcrResult, b: OcrResult, lines: Sequence[InputLine]) -> Diff
 def _settings(lines: Sequence[InputLine], cut: bool, kind: Kind) -> list[Difference]:
     """Settings that are known to differ; the token limit is among them where a side ended at it.
 
-    They never break the tolerance and are never identical, even where the outputs are the same: that shows
-    that they do not matter on this page, not that the backends are the same.
+    They are within tolerance and never identical, even where the outputs are the same.
     """
     unequal = [each for each in lines if each.unequal or (each.name == LIMIT and each.differs and cut)]
     names = ", ".join(line.name for line in unequal)
@@ -122,9 +120,8 @@ def _settings(lines: Sequence[InputLine], cut: bool, kind: Kind) -> list[Differe
 def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
     """Both results in one form and on one page.
 
-    Where one side does not tell boxes, the other is its text without them, as the published code writes it:
-    boxes without counterparts are no difference. A size that is not known is the other side's; without any,
-    pixels are the model's own coordinates.
+    Where one side does not tell boxes, the other is its text without them, as the published code writes it. A
+    size that is not known is the other side's; without any, pixels are the model's own coordinates.
     """
     if a.boxes_known != b.boxes_known:
         a, b = (_without_boxes(result) if result.boxes_known else result for result in (a, b))
@@ -168,9 +165,7 @@ def _first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
 
 
 def first_difference(a: Sequence[Any] | None, b: Sequence[Any] | None) -> int | None:
-    """Index of the first item that is not the same, or that one side lacks; None when all are equal, or a
-    side is not known.
-    """
+    """Index of the first item that differs or that one side lacks; None when all are equal or not known."""
     if a is None or b is None or a == b:
         return None
     return next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
@@ -232,26 +227,24 @@ class Comparison:
 
 
 def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
-    """The figures of a page, as the history's columns name them; null where not known.
-
-    `differences` say why there is no report.
-    """
+    """The figures of a page by the history's columns; without a report `differences` say why."""
     divergence = report.first_divergence if report else None
     names = ("tokens_equal", "input_parity", "max_coordinate_difference_percent", "character_error_rate")
     return {
         "verdict": report.verdict if report else "not_comparable",
         "reasons": list(sentences(report.differences if report else differences)),
         "first_divergence": divergence.index if divergence else None,
-        **{name: getattr(report, name, None) for name in names},
+        **{name: getattr(report, name, None) for name in (*names, "boxes_a", "boxes_b", "boxes_matched")},
     }
 
 
 def to_document(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
     """JSON form of a report: the row, every difference, causes, boxes (a, b, matched), margins."""
     margins = report.first_divergence.margins if report and report.first_divergence else None
-    return to_row(report, differences) | {
+    row = to_row(report, differences)
+    return row | {
         "differences": [item.document() for item in (report.differences if report else differences)],
         "causes": [each.document() for each in report.causes] if report else [],
         "margins": margins and margins.document(),
-        "boxes": {name: getattr(report, f"boxes_{name}", None) for name in ("a", "b", "matched")},
+        "boxes": {name: row.pop(f"boxes_{name}") for name in ("a", "b", "matched")},
     }

@@ -277,7 +277,6 @@ class ParityReport:
     boxes_b: int
     boxes_matched: int
     max_coordinate_difference_percent: float | None
-    mean_coordinate_difference_percent: float | None
     tokens_equal: bool | None  # None where a side does not know its tokens
     first_divergence: Divergence | None
     character_error_rate: float

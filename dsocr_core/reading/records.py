@@ -1,7 +1,4 @@
-"""Records that travel between the layers: requests, results, timings. Unknown is None.
-
-Nothing after a backend depends on which one a result is from.
-"""
+"""Records that travel between the layers: requests, results, timings. Unknown is None."""
 
 from __future__ import annotations
 
@@ -41,24 +38,18 @@ CancelToken = threading.Event
 
 
 def prompt_problem(prompt: str) -> str | None:
-    """Why a page cannot be read with that prompt text; None when it can.
-
-    The published code reads it and gives it another meaning.
-    """
+    """Why a page cannot be read with that prompt text; None when it can."""
     if (count := prompt.count(IMAGE_PLACEHOLDER)) == 1:
         return None
-    would = "leave out the text between the first and the last" if count else "put its text twice"
-    needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
-    return f"{needs}; the published code would {would}"
+    return f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
 
 
 @dataclass(frozen=True)
 class NgramPolicy:
-    """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
+    """Rule of the tokens that may not come next; the default is none, size alone the published kind.
 
-    A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
-    counts, prompt and image ids included. With one, only n-grams within the last `window` *new* tokens do, as
-    in the vendor's vLLM scripts; `over_prompt` lets it reach into the prompt, as Unlimited-OCR's does. The
+    A token is forbidden where it would repeat an n-gram of `size` tokens, of the whole sequence, or within
+    the last `window` new ones; `over_prompt` lets a window reach into the prompt, as Unlimited-OCR's does. The
     tokens `exempt` are never forbidden. Raises ValueError.
     """
 

@@ -15,7 +15,7 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.reading.artifacts import BACKENDS, folder_key, page_key, result_image
-from dsocr_core.reading.clean import clean_path, is_clean_page
+from dsocr_core.reading.clean import clean_path
 from dsocr_core.reading.fingerprints import read_file
 from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
@@ -88,7 +88,7 @@ def _pictures(
     for run_id, files, _ in there:
         clean = clean_path(files[0].sha256 if files and files[0] else None)
         with contextlib.suppress(DsocrError, OSError):
-            if clean and size and is_clean_page(path := history.directory(run_id) / clean, *size):
+            if clean and (path := history.directory(run_id) / clean).is_file():
                 yield path, False
     for run_id, backend, page, request in sides:
         folders = ["vendor/viz", "viz"] if backend == VENDOR else ["viz", "vendor/viz"]

@@ -183,9 +183,7 @@ def timing_rows(readings: pa.Table) -> list[Row]:
 
 def parity_row(page: str, report: ParityReport | None, differences: Sequence[Difference] = ()) -> Row:
     """Make a row of what two results of a page have in common; without a report `differences` say why."""
-    names = ("boxes_a", "boxes_b", "boxes_matched", "mean_coordinate_difference_percent")
-    more = {name: getattr(report, name, None) for name in names}
-    return to_row(report, differences) | more | {"page": page}
+    return to_row(report, differences) | {"page": page}
 
 
 def parity_of(page: str, comparison: Comparison) -> Row | None:
