@@ -44,7 +44,8 @@ _ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d{1,5})?(?:/[^
 _RANGES = {
     "no_repeat_ngram_size": (0, inf), "ngram_window": (0, inf), "max_tiles": (2, 64),
     "tile_size": (256, 1280), "max_megapixels": (0.001, 10_000), "pdf_dpi": (30, 600),
-    "concurrency": (1, 64), "timeout_s": (0.001, 1e9),
+    "concurrency": (1, 64), "timeout_s": (0.001, 1e9), "boxes": (0, 1e9), "shift_percent": (0, 1e9),
+    "character_error_rate": (0, 1e9),
 }  # fmt: skip
 
 

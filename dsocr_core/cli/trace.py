@@ -11,11 +11,11 @@ from rich.status import Status
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole
-from dsocr_core.base.formatting import plural
+from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.cli.answers import Answer, cancelled_by_interrupt
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.reading.trace_records import TraceSummary, shortened
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -107,5 +107,5 @@ def _shown(summary: TraceSummary) -> list[RenderableType]:
         *(f"also: {cause.words}" for cause in summary.causes[1:]),
         f"{summary.differing:,} of {summary.compared:,} outputs differ; A {summary.a}, B {summary.b}, "
         f"{plural(summary.steps, 'decode step')}",
-        *(f"only {side} has {shortened(names)}" for side, names in alone if names),
+        *(f"only {side} has {shortened(', '.join(names), 200)}" for side, names in alone if names),
     ]

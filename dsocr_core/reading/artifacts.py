@@ -1,8 +1,7 @@
 """Files that users of llm-perf-opt know: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
 
-The first backend lies at the top, the vendor's under `vendor/`, any other's under `backends/NAME/`. A page's
-folder appears when it is whole; text of the model never becomes a path. A page that could not be read has a
-line with its error.
+The first backend lies at the top, the vendor's under `vendor/`, any other's under `backends/NAME/`. Text of
+the model never becomes a path.
 """
 
 from __future__ import annotations
@@ -30,11 +29,6 @@ RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
 INFO, PREDICTIONS = "info.json", "predictions.jsonl"
 _TEXT_NAMES = {"ref": RESULT_MMD, "det": "result.md"}  # by the form of markup, as published
 BACKENDS = "backends"
-"""Folder of the files of a backend that is neither the first nor the vendor."""
-
-
-def page_key(image: Path) -> str:
-    return folder_key(str(image.resolve()))
 
 
 def folder_key(path: str) -> str:
@@ -43,10 +37,7 @@ def folder_key(path: str) -> str:
 
 
 class Export:
-    """The form of llm-perf-opt in a run: a page's folder when it was read, all lines at the run's end.
-
-    `first` is the backend whose files lie at the top. Raises StorageError where it cannot write.
-    """
+    """The form of llm-perf-opt in a run; `first` is the backend at the top. Raises StorageError."""
 
     def __init__(self, directory: Path, first: BackendName) -> None:
         self.directory, self._first = directory, first
@@ -58,7 +49,7 @@ class Export:
 
     def folder(self, backend: BackendName, image: Path) -> Path:
         """Name the folder of a page's files."""
-        return self._root(backend) / "viz" / page_key(image)
+        return self._root(backend) / "viz" / folder_key(str(image.resolve()))
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write every `predictions.jsonl` again from these lines."""
@@ -161,10 +152,8 @@ def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
 
 # --- boxes drawn on the page ----------------------------------------------------------------------
 
-MAX_DRAWN = 2000
-"""Boxes that are drawn; a page has a hundred, a hostile text may have any number."""
-MAX_FILLED_PAGES = 16
-"""All fills together cover at most this many times the page; later boxes have an outline only."""
+MAX_DRAWN, MAX_FILLED_PAGES = 2000, 16
+"""Bounds of a hostile text: boxes, and the area that their fills cover in pages; others have an outline."""
 
 
 def label_colour(label: str) -> tuple[int, int, int]:

@@ -11,30 +11,22 @@ import numpy.typing as npt
 from dsocr_core.reading.markup import SCALE, Box, Coordinates
 from dsocr_core.reading.parity_records import BoxPair, MatchState, Tolerance
 
-Corners = npt.NDArray[np.float64]
-"""Boxes as rows of x1, y1, x2, y2, or figures of pairs."""
-MATCH_IOU = 0.1
-"""Boxes of one label that overlap less than this are the same block only if they are near."""
-NEAR_PERCENT = 5.0
-"""Boxes of one label whose corners are off by no more are the same block even without overlap: a line
-of text is lower than that."""
-RELABELLED_IOU = 0.5
-"""Boxes of different labels that overlap less are different blocks."""
-SAME_LABEL_BONUS = 0.25
-"""Overlap that a pair of different labels must have more to be preferred."""
+Corners = npt.NDArray[np.float64]  # boxes as rows of x1, y1, x2, y2, or figures of pairs
+MATCH_IOU, NEAR_PERCENT = 0.1, 5.0
+"""Boxes of one label are the same block if they overlap by as much, or their corners are off by no more."""
+RELABELLED_IOU, SAME_LABEL_BONUS = 0.5, 0.25
+"""Overlap of a block under two labels, and by how much more it must be to be preferred to one label."""
 MATCH_LIMIT = 2000
-"""Boxes of a backend that are compared by overlap, after the equal ones have found each other: a page has a
-hundred, a hostile text may have any number."""
+"""Boxes of a backend that are compared by overlap: a page has a hundred, a hostile text any number."""
 
 
 def match_boxes(
     boxes_a: Sequence[Box], boxes_b: Sequence[Box], moved_percent: float = Tolerance.shift_percent
 ) -> tuple[BoxPair, ...]:
-    """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
+    """One-to-one matching within a page: equal boxes first, then by overlap, label, nearness and order.
 
-    Boxes of other pages never match. Equal boxes are paired first, the n-th with the n-th. A matched box has
-    moved when a corner is off by more than `moved_percent` of the page's side. Returns one row a pair or lone
-    box, in A's order of appearance, boxes that only B has last.
+    A matched box has moved when a corner is off by more than `moved_percent` of the page's side. Returns one
+    row a pair or lone box, in A's order of appearance, boxes that only B has last.
     """
     waiting: dict[tuple[int, str, Coordinates], list[int]] = defaultdict(list)
     for j in reversed(range(len(boxes_b))):
@@ -58,13 +50,8 @@ def match_boxes(
     return (*rows, *(BoxPair("only_b", None, box) for j, box in enumerate(boxes_b) if j not in taken))
 
 
-def coordinate_differences(a: Box, b: Box) -> list[float]:
-    """Differences of left, top, right and bottom, in percent of the page's side."""
-    return [100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True)]
-
-
 def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
-    shift = max(coordinate_differences(a, b))
+    shift = max(100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True))
     overlap = 1.0 if shift == 0 else float(iou(*(np.array([_ordered(box)]) for box in (a, b)))[0, 0])
     moved: MatchState = "moved" if shift > moved_percent else "matched"
     return BoxPair("relabelled" if a.label != b.label else moved, a, b, overlap, shift)

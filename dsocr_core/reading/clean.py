@@ -1,7 +1,7 @@
 """The clean picture of a page in a run: what a review shows where the source file is gone.
 
-`clean/<SHA-256 of the source file>.jpg`, for both backends and every page of the same content. It may be
-smaller than the page; boxes stay in the page's pixels. JPEG: WebP takes 12 times as long for half the bytes.
+`clean/<SHA-256 of the source file>.jpg`. It may be smaller than the page; boxes stay in the page's pixels.
+JPEG: WebP takes 12 times as long for half the bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from dsocr_core.reading.records import OcrRequest
 FOLDER = "clean"
 MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
 MOST_BYTES = 1024 * 1024
-_TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))
-"""Side and JPEG quality, in turn until the bytes suffice. The last always does: noise has 0.8 MiB."""
+_TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))  # side and quality; of the last noise has 0.8 MiB
 
 
 def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> dict[str, bytes]:

@@ -15,8 +15,7 @@ from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import SIDES, OcrResult, Side
 from dsocr_core.reading.text_diff import TEXT_LIMIT, ChangeKind, named, plain, squeezed, text_changes
 
-_SHORT = 40
-"""Characters of a text that is named in a sentence."""
+_SHORT = 40  # characters of a text that is named in a sentence
 Pairs = Sequence[BoxPair]
 
 
@@ -109,10 +108,7 @@ def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
 
 
 def character_error_rate(text: str, reference: str) -> float:
-    """Edits from `text` to `reference` per character of the reference; 0 for two empty texts.
-
-    Only the first 100,000 characters of each are measured. May exceed 1 for a text that is too long.
-    """
+    """Edits from `text` to `reference` per character of it, of the first 100,000 of each; may exceed 1."""
     reference = reference[:TEXT_LIMIT]
     return Levenshtein.distance(text[:TEXT_LIMIT], reference) / max(1, len(reference))
 

@@ -13,8 +13,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.records import OcrRequest, PageFile
 
-FORMAT = 1
-"""Version of the facts. A new one loses every result."""
+FORMAT = 1  # version of the facts; a new one loses every result
 _CONTENT_HASH_BYTES = 256 * 1024 * 1024
 
 
@@ -52,10 +51,9 @@ def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
 
 
 def checkpoint_fingerprint(source: str) -> str:
-    """Hash what tells checkpoints apart. It is made once a process, as long as no file of it changes.
+    """Hash what tells checkpoints apart, once as long as no file changes: the published code is part of it.
 
-    Small checkpoints by content, so a clone has its origin's; of large ones the shards by size and time. The
-    published code with the weights is part of it: it decides what the vendor's backend reads.
+    Small checkpoints by content, so a clone has its origin's; of large ones the shards by size and time.
     """
     folder, suffixes = Path(source), (".json", ".py", ".safetensors")
     if not folder.is_dir():

@@ -9,7 +9,6 @@ from dsocr_core.base.formatting import shortened
 from dsocr_core.reading.parity_records import (
     SETTINGS,
     Cause,
-    CauseName,
     Difference,
     Divergence,
     InputLine,
@@ -20,10 +19,8 @@ PROMPT, PRESET, PAGE_SIZE, IMAGE = "prompt", "preset", "page size, EXIF applied"
 PROMPT_IDS, GRID, NGRAM, DTYPE, ROTARY = "prompt ids", "grid", "n-gram size", "dtype", "rotary frequencies"
 ATTENTION, LIMIT = "attention", "token limit"
 _PIXELS = ("global view SHA-256", "tiles SHA-256")
-KNOWN_INPUT = "input: "
-"""Begins the name of a fact of a result's environment that is a line of these, known without its inputs."""
-_SHORT = 48
-"""Characters of values that are named in a sentence; longer ones are in the table."""
+KNOWN_INPUT = "input: "  # begins the name of a fact of a result's environment that is a line of these
+_SHORT = 48  # characters of values that are named in a sentence; longer ones are in the table
 Facts = Mapping[str, str | None]
 
 
@@ -108,7 +105,7 @@ def inputs_words(lines: Iterable[InputLine]) -> str:
 
 # --- causes ---------------------------------------------------------------------------------------
 
-_CAUSES: Mapping[str, tuple[CauseName, str, tuple[str, ...]]] = {
+_CAUSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     PROMPT: ("prompt", "the prompts differ", ()),
     IMAGE: ("image", "the image files differ", ()),
     PRESET: ("preset", "the presets differ", ()),
@@ -144,7 +141,7 @@ def causes(
         differing.pop(LIMIT, None)
     if margins is not None and not margins.tie:
         differing.pop(ATTENTION, None)
-    found: dict[CauseName, str] = {}
+    found: dict[str, str] = {}
     if a.image_size == b.image_size[::-1] != b.image_size:
         found["exif"] = "the page is turned in one of both: one side did not apply the EXIF orientation"
     for name, (cause, words, follows) in _CAUSES.items():

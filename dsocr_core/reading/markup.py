@@ -22,15 +22,12 @@ from typing import Any, NamedTuple
 from dsocr_core.base.formatting import plural
 from dsocr_core.models.spec import Markup
 
-PAGE = "<PAGE>"
-"""Text before each page of a prompt with several."""
+PAGE = "<PAGE>"  # before each page of a prompt with several
 REF, REF_END = "<|ref|>", "<|/ref|>"
 DET, DET_END = "<|det|>", "<|/det|>"
 _MIDDLE = REF_END + DET
-END_MARKER = "<｜end▁of▁sentence｜>"
-"""The end token's text, last in a raw text that the model finished."""
-SCALE = 999
-"""The model writes coordinates in 0..999 of the page's sides."""
+END_MARKER = "<｜end▁of▁sentence｜>"  # last in a raw text that the model finished
+SCALE = 999  # the model writes coordinates in 0..999 of the page's sides
 COORDINATE_LIMIT = 1_000_000  # numbers beyond are no coordinates
 Coordinates = tuple[float, float, float, float]
 
@@ -42,8 +39,7 @@ class Form(NamedTuple):
     pages: int | None = None  # of the prompt, each begun by `<PAGE>`; None for one whose pages nothing begins
 
 
-REF_FORM = Form()
-"""Form of DeepSeek-OCR, of one page."""
+REF_FORM = Form()  # of DeepSeek-OCR, of one page
 
 
 @dataclass(frozen=True)
@@ -228,5 +224,4 @@ def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates,
     return tuple(boxes), None if boxes else "no coordinates"
 
 
-_decoder = json.JSONDecoder(parse_constant=dict[str, float]().__getitem__)
-"""Made once: `json.loads` with an option makes one for every call. NaN and the like are a KeyError."""
+_decoder = json.JSONDecoder(parse_constant=dict[str, float]().__getitem__)  # NaN is a KeyError

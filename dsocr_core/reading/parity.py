@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dsocr_core.base.formatting import plural
-from dsocr_core.reading.boxes import coordinate_differences, match_boxes
+from dsocr_core.reading.boxes import match_boxes
 from dsocr_core.reading.differences import (
     character_error_rate,
     one_sided,
@@ -48,7 +48,7 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
     ends, boxes = [_end(side) for side in as_read], [side.boxes_known or None for side in as_read]
     a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
-    shifts = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
+    shifts = [pair.shift_percent for pair in pairs if pair.shift_percent is not None]
     tokens_equal = None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
     if other := _other_pages(a, b, lines):
         named = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
@@ -75,7 +75,7 @@ def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = No
         boxes_a=len(a.boxes),
         boxes_b=len(b.boxes),
         boxes_matched=len(shifts),
-        max_coordinate_difference_percent=max(map(max, shifts), default=None),
+        max_coordinate_difference_percent=max(shifts, default=None),
         tokens_equal=tokens_equal,
         first_divergence=divergence,
         character_error_rate=character_error_rate(*words),
@@ -146,8 +146,7 @@ def _without_boxes(result: OcrResult) -> OcrResult:
 def _first_divergence(a: OcrResult, b: OcrResult) -> Divergence | None:
     """The first new token in which two results differ, None when they are equal or not known on a side.
 
-    Tokens decoded one by one may be longer than the text they make together (a character split over
-    tokens), so the common beginning of both texts bounds the offset of A's box.
+    Tokens decoded one by one may be longer than their text: its common start bounds the offset of A's box.
     """
     index = first_difference(a.token_ids, b.token_ids)
     if index is None:
@@ -182,8 +181,7 @@ class Comparison:
     a: OcrResult | None = None
     b: OcrResult | None = None
     errors: dict[Side, str] = field(default_factory=dict)
-    recorded_at: str | None = None
-    """ISO 8601 UTC time when everything here is from the result cache; None when it was run."""
+    recorded_at: str | None = None  # ISO 8601 UTC time, where everything here is from the result cache
     tolerance: Tolerance = field(default_factory=Tolerance)
 
     @functools.cached_property

@@ -8,21 +8,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, get_args
 
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs import check_values
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.records import Side, TopTwo
 
 RULE = 4
-"""Number of the rule of verdicts, by which a run says what judged it. Under 4 every change of a text that a
-page shows is a difference; 2 and 3 allowed 2 % of the characters, but no change of a value."""
+"""Number of the rule of verdicts that judged a run; 2 and 3 allowed 2 % of the characters."""
 
 Verdict = Literal["identical", "within_tolerance", "differs", "not_comparable"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""Best first."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # best first
 VERDICT_WORDS: dict[Verdict, str] = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
-NOT_KNOWN = "not known"
-"""Words where a backend could not tell, or a run did not record it."""
+NOT_KNOWN = "not known"  # where a backend could not tell, or a run did not record it
 
 
 def passes(verdict: Verdict) -> bool:
@@ -46,17 +43,12 @@ class Tolerance:
     character_error_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 <= value < float("inf"):
-                raise DsocrError(f"tolerance.{name} is {value}: give 0 or more")
+        check_values(self, "tolerance.")
 
 
 # --- differences and their causes -----------------------------------------------------------------
 
-Kind = Literal[
-    "failed", "absent", "pages", "truncated", "ended", "missing", "extra", "relabelled", "text", "lines",
-    "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
-]  # fmt: skip
+Kind = str
 KINDS: dict[Kind, str] = {
     "failed": "could not be read",
     "absent": "in one run only",
@@ -77,11 +69,9 @@ KINDS: dict[Kind, str] = {
     "inputs": "settings differ",
     "same_text": "same text, different settings",
 }
-"""Kinds of difference in words, gravest first. What only B, the reference, has is missing, what only A has is
-extra."""
+"""Kinds of difference in words, gravest first. What only B, the reference, has is missing."""
 _RANK = {kind: number for number, kind in enumerate(KINDS)}
-SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})
-"""Kinds that are about what went in, not about what came out."""
+SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})  # kinds about what went in
 
 
 @dataclass(frozen=True)
@@ -123,17 +113,11 @@ def sentences(differences: Sequence[Difference], most: int = 3) -> tuple[str, ..
     return tuple(found)
 
 
-CauseName = Literal[
-    "reproduced", "prompt", "image", "exif", "preset", "grid", "ngram", "length", "dtype", "rotary",
-    "attention", "tie", "not a tie",
-]  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Cause:
     """A likely cause of a page's differences."""
 
-    name: CauseName
+    name: str  # `reproduced`, `tie`, `not a tie`, or that of what differs
     words: str  # one sentence: what differs and what it does
 
     @property
@@ -216,9 +200,7 @@ def ulp(logit: float, dtype: str) -> float:
 class Margins:
     """Both sides' two best logits in the step in which their tokens diverge; at least one recorded them.
 
-    If one side chose x and the other y, the difference of their logits changed by both margins together, or
-    by more. A tie explains one divergence, not a habit: a backend that rounds differently in one operation
-    diverges at a tie on every page.
+    If one side chose x and the other y, the difference of their logits changed by both margins, or by more.
     """
 
     a: TopTwo | None

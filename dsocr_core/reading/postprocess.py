@@ -10,12 +10,9 @@ from dsocr_core.reading.markup import END_MARKER, PAGE, REF_FORM, Form, Span, pa
 
 IMAGE_LABEL = "image"
 _IMAGE_MARK = f"{marks.REF}{IMAGE_LABEL}{marks.REF_END}"
-_MOST_WORK = 2_000_000_000
-"""Characters looked at where replacements are made one after the other; more than a model can write."""
-MAX_CROPS = 1000
-MAX_CROP_SIDE = 65_500  # pixels; JPEG holds no more
-MAX_CROP_PAGES = 16
-"""All crops together hold at most this many times the page's pixels."""
+_MOST_WORK = 2_000_000_000  # characters that replacements look at; more than a model can write
+MAX_CROPS, MAX_CROP_SIDE, MAX_CROP_PAGES = 1000, 65_500, 16
+"""Crops, pixels of their sides (JPEG holds no more), and of all together, in pages."""
 
 
 def clean_text(text_raw: str) -> str:
@@ -26,9 +23,8 @@ def clean_text(text_raw: str) -> str:
 def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | None = None) -> str:
     """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
 
-    Links count blocks while crops count boxes, as published; a repeated block links to its first. `blocks`
-    are those of `text_raw`, where they were parsed already. Pages that the prompt did not have stay as they
-    are, and so does what stands before the first, which the published code drops.
+    Links count blocks while crops count boxes, as published; a repeated block links to its first. What is no
+    page of the prompt stays as it is. `blocks` are those of `text_raw`, where they were parsed already.
     """
     text = clean_text(text_raw)
     if form.pages is None:
@@ -47,8 +43,7 @@ def _without_markup(
 ) -> str:
     """A page's text, which lacks the first `before` characters of that of the spans.
 
-    As published every replacement is made in the whole text that the one before it left. `prefix` begins
-    pictures' names.
+    As published every replacement is made in the whole text that the one before it left.
     """
     places = [(span.start - before, span.end - before) for span in spans]
     published = [(text[start:end], "") for start, end in places] if markup == "ref" else marks.det_marks(text)
@@ -66,19 +61,14 @@ def _without_markup(
     for mark, link in links.items():
         text = text.replace(mark, link)
     for mark in others:
-        text = _without_tex(text.replace(mark, ""))
+        text = text.replace(mark, "").replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
     return text
-
-
-def _without_tex(text: str) -> str:
-    return text.replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:") if "\\" in text else text
 
 
 def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
     """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size, beyond it too as published.
 
-    All boxes of `image` blocks take a number, those of the first form of markup first; a reversed or empty
-    one has no crop. Only hostile text meets the bounds.
+    All boxes of `image` blocks take a number, those of the first form first; an empty one has no crop.
     """
     areas: dict[int, tuple[int, int, int, int]] = {}
     allowance = MAX_CROP_PAGES * width * height

@@ -23,17 +23,14 @@ VENDOR_TOKEN_CEILING = 8192  # `max_new_tokens` of the published `infer`
 MOST_EXEMPT = 8  # tokens that the n-gram rule may leave out
 
 Unlimited = Literal["unlimited"]
-UNLIMITED: Unlimited = "unlimited"
-"""A token limit: until EOS or the context limit."""
+UNLIMITED: Unlimited = "unlimited"  # a token limit: until EOS or the context limit
 Template = Literal["plain", "no_newline", "roles", "newline", "grounding", "newline_grounding"]
 BackendName = str
 VENDOR: BackendName = "vendor"
 Side = Literal["a", "b"]
-SIDES: tuple[Side, Side] = ("a", "b")
-"""The two sides of a comparison; B is the reference."""
+SIDES: tuple[Side, Side] = ("a", "b")  # of a comparison; B is the reference
 FinishReason = Literal["eos", "length"]
-POSTPROCESS_ERROR = "postprocess_error"
-"""In a result's environment: what the published code raised after its text was there."""
+POSTPROCESS_ERROR = "postprocess_error"  # in an environment: what the published code raised after its text
 CancelToken = threading.Event
 
 
@@ -49,8 +46,8 @@ class NgramPolicy:
     """Rule of the tokens that may not come next; the default is none, size alone the published kind.
 
     A token is forbidden where it would repeat an n-gram of `size` tokens, of the whole sequence, or within
-    the last `window` new ones; `over_prompt` lets a window reach into the prompt, as Unlimited-OCR's does. The
-    tokens `exempt` are never forbidden. Raises ValueError.
+    the last `window` new ones; `over_prompt` lets a window reach into the prompt. Tokens `exempt` never are.
+    Raises ValueError.
     """
 
     size: int = 0
@@ -211,10 +208,7 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class TopTwo:
-    """The two likeliest tokens of one step, the chosen one first.
-
-    As the choice is made: of what the n-gram rule leaves, so a forbidden token is neither of them.
-    """
+    """The two likeliest tokens of one step that the n-gram rule leaves, the chosen one first."""
 
     ids: tuple[int, int]
     logits: tuple[float, float]
@@ -320,10 +314,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
 
 
 def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:
-    """Steps of ids and logits in turns, up to the first that has no margin: no finite one, or one below 0.
-
-    Raises ValueError when they do not make whole steps.
-    """
+    """Steps of ids and logits in turns, up to the first without a finite margin. Raises ValueError."""
     found, largest = [], 3.5e38  # above the largest float32
     for chosen, second, most, less in zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True):
         if not largest > most >= less > -largest:  # nor for what is no number

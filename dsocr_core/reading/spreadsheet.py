@@ -22,9 +22,9 @@ def csv_cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
-def frame_csv(frame: pd.DataFrame, header: bool = True) -> str:
+def frame_csv(frame: pd.DataFrame) -> str:
     """A table as CSV text, its header guarded like its cells; missing values are empty."""
     safe = frame.set_axis(range(frame.shape[1]), axis="columns").map(csv_cell)  # two may have one name
     names = [csv_cell(str(column)) for column in frame.columns]
-    text: str = safe.to_csv(index=False, header=names if header else False, lineterminator="\n")
+    text: str = safe.to_csv(index=False, header=names, lineterminator="\n")
     return text

@@ -1,7 +1,6 @@
 """Two texts compared as a page shows them: blanks and the spelling of markup are no difference.
 
-Every other change is one; nothing here judges whether it matters. Each expression is linear in the length of
-its text.
+Nothing here judges whether a change matters. Each expression is linear in the length of its text.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from dsocr_core.base.formatting import shortened
 TEXT_LIMIT = 100_000
 """Characters of each text that are compared: the distance is quadratic in what differs."""
 CELL, ROW, HEADING, END, _ITEM = "\ue000", "\ue001", "\ue002", "\ue003", 0xE010
-"""Marks in a plain text: of cells, rows, a heading's start and end; of a list's item, to which its depth is
-added.
-"""
+"""Marks of cells, rows, a heading's start and end; of items, to which their depth is added."""
 _STRUCTURE, _LIST = re.compile("[\ue000-\ue003\ue010-\ue01f]"), re.compile("[\ue002\ue003\ue010-\ue01f]")
 _SAME = str.maketrans({
     **dict.fromkeys("‐‑−–‒—―", "-"), **dict.fromkeys("’‘ʼ‚‹›′", "'"), **dict.fromkeys("“”„«»", '"'),
@@ -170,8 +167,7 @@ def _blocks(lines: list[str]) -> list[str]:
 
 ChangeKind = Literal["text", "lines", "table"]
 _TOKEN = re.compile(r"[^\W\d_]+|\d[\d.,:/'-]*|[^\w\s]|_")
-_SHOWN = 60
-"""Characters of a change that a sentence shows."""
+_SHOWN = 60  # characters of a change that a sentence shows
 
 
 @dataclass(frozen=True)
@@ -237,8 +233,7 @@ def _kind(tokens: Sequence[str]) -> ChangeKind:
 
 # --- both texts as runs, for people -----------------------------------------------------------------
 
-RunKind = Literal["same", "letter"]
-"""Standing of a run of text: both have it; only this side has it."""
+RunKind = Literal["same", "letter"]  # of a run of text: both have it; only this side has it
 Runs = list[tuple[str, RunKind]]
 _RUN = re.compile(r"\s+|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|.", re.DOTALL)
 """Blanks, a word, or one digit, sign or character of a script without blanks."""

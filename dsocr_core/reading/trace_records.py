@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,8 +23,7 @@ class TensorDifference:
     elements: int
     differing_share: float  # share of the elements, 0 to 1
     max_ulp: int | None
-    """Largest difference in units in the last place: of the narrower number type, at the larger of both
-    values or at A's standard deviation, whichever is greater. Rounded up."""
+    """Largest difference in ULP of the narrower type, at the larger of both values or of A's deviation."""
     relative_to_std: float | None  # largest difference over A's standard deviation
     error: float | None  # root mean square of the difference over A's standard deviation
     dtype_a: str
@@ -97,7 +95,6 @@ class TraceSummary:
 # --- the error that each block gives, step by step -------------------------------------------------
 
 _BLOCK = re.compile(r"(\w+\.(?:block|layer)\d+)\.(.+)")
-_BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
 
 
 @dataclass(frozen=True)
@@ -133,10 +130,3 @@ def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
                 len(rows), sum(row.differs for row in rows),
             )  # fmt: skip
     return curve
-
-
-def shortened(names: Sequence[str], most: int = 12) -> str:
-    """Names with the number of their block left out, each once: `decoder.layer.queries`."""
-    short = dict.fromkeys(_BLOCK_NUMBER.sub("", name) for name in names)
-    more = f" and {len(short) - most} more" if len(short) > most else ""
-    return ", ".join(list(short)[:most]) + more

@@ -14,7 +14,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.reading.artifacts import BACKENDS, folder_key, page_key, result_image
+from dsocr_core.reading.artifacts import BACKENDS, folder_key, result_image
 from dsocr_core.reading.clean import clean_path
 from dsocr_core.reading.fingerprints import read_file
 from dsocr_core.reading.markup import SCALE, Box
@@ -118,7 +118,7 @@ def _paths_of(path: Path) -> tuple[Path, ...]:
 
 def _key(path: Path) -> str:
     try:
-        return page_key(path)
+        return folder_key(str(path.resolve()))
     except (OSError, ValueError, RuntimeError):
         return "none"
 

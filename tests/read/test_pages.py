@@ -31,7 +31,7 @@ from dsocr_core.page.preprocess import prepare
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.report import Report
 from dsocr_core.read.run import read_run
-from dsocr_core.reading.artifacts import page_key
+from dsocr_core.reading.artifacts import folder_key
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
@@ -140,7 +140,7 @@ def test_a_killed_run_resumes_as_if_it_had_not_been_killed(tmp_path: Path) -> No
             os._exit(1)  # not reached
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     # What a kill in the middle of a write leaves.
-    half = tmp_path / "killed" / "viz" / f".part-{page_key(pages[7])}"
+    half = tmp_path / "killed" / "viz" / f".part-{folder_key(str(pages[7].resolve()))}"
     half.mkdir()
 
     engine = FakeEngine()
@@ -272,7 +272,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     assert report.failed == 0 and [line["source"] for line in lines(out)] == [shown]
     report.write_json(sys.stdout)
     assert "caf\\\\xe9" in capsys.readouterr().out
-    info = json.loads((out / f"viz/{page_key(odd)}/info.json").read_bytes())
+    info = json.loads((out / f"viz/{folder_key(str(odd.resolve()))}/info.json").read_bytes())
     assert info["source_image"] == name_text(odd)
     with History(tmp_path / "imported") as history:
         import_paths(history, [out])

@@ -131,7 +131,7 @@ def test_the_tolerance_can_be_set(text: str, tolerance: Tolerance, verdict: Verd
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_a_tolerance_out_of_range_is_refused(value: float) -> None:
-    with pytest.raises(DsocrError, match=r"tolerance.shift_percent is .*: give 0 or more"):
+    with pytest.raises(DsocrError, match=r"tolerance.shift_percent is .*: give 0 to"):
         Tolerance(shift_percent=value)
 
 

@@ -9,11 +9,11 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import moment, plural, significant
+from dsocr_core.base.formatting import moment, plural, shortened, significant
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
-from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of, shortened
+from dsocr_core.reading.trace_records import BlockError, TraceSummary, block_errors, block_of
 from dsocr_core.runs.traces import summary_of, traces_of
 from pages.widgets.shared import plots, resources
 from pages.widgets.shared.messages import plain, show_error
@@ -68,7 +68,7 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
         st.caption(f"{plural(changed, 'token')} were routed to other experts, {ties:,} of them near ties.")
     for side, names in zip(SIDES, (summary.only_a, summary.only_b), strict=True):
         if names:
-            st.caption(plain(f"Only in {side.upper()}, not compared: {shortened(names)}."))
+            st.caption(plain(f"Only in {side.upper()}, not compared: {shortened(', '.join(names), 200)}."))
 
 
 # --- heat map -------------------------------------------------------------------------------------
