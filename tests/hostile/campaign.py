@@ -33,12 +33,12 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.page import decode_pool
 from tests.hostile.checkpoints import checkpoints
 from tests.hostile.pages import images, pdfs
-from tests.hostile.runs import archives, profiles, tables
+from tests.hostile.runs import archives, profiles
 from tests.hostile.texts import addresses, answers
 
 Attempt = Callable[[Random, Path], str | None]
 """Makes one case and gives it to what reads it; says what was wrong with a success, if anything."""
-_ALL: tuple[Attempt, ...] = images, pdfs, checkpoints, tables, profiles, archives, addresses, answers
+_ALL: tuple[Attempt, ...] = images, pdfs, checkpoints, profiles, archives, addresses, answers
 GENERATORS = {attempt.__name__: attempt for attempt in _ALL}
 EXPECTED, LOST = ("refused", "accepted"), "hung or died"
 HANG_S, MEMORY_BYTES, CPU_SECONDS = 20.0, 10**9, 2

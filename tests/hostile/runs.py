@@ -1,80 +1,20 @@
-"""Recorded runs, archives of them and profiles of other programs: damaged, foreign, swollen."""
+"""Archives of recorded runs, and profiles of other programs: damaged, foreign, swollen."""
 
 from __future__ import annotations
 
 import functools
 import io
 import zipfile
-from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from dsocr_core.runs.history import History, check
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths, read_runs
 from dsocr_core.runs.importers.imported import RunFiles
 from tests.hostile.damage import damaged
 from tests.runs.importers import test_profiles as made_up
 from tests.support.imported_files import rows_of
 from tests.support.made_up_runs import timing, write_run
-
-RUNS = ("run-0", "run-1")
-
-
-def write_runs(root: Path) -> None:
-    for run_id in RUNS:
-        write_run(root, run_id, [timing("p", "decode", 7.5)])
-
-
-# --- recorded runs ----------------------------------------------------------------------------------
-
-
-def tables(random: Random, folder: Path) -> str | None:
-    """One file of one of two runs, damaged: it is named, and every other run opens."""
-    root = folder / "history"
-    write_runs(root)
-    hit = random.choice(RUNS)
-    file = random.choice(sorted(path for path in root.rglob(f"{hit}/*") if path.is_file()))
-    before = file.read_bytes()
-    file.write_bytes(content := _changed(random, file.name, before))
-    with History(root) as history:
-        named, there = set(history.damaged()), set(history.run_ids())
-        history.query("runs")
-        for run in sorted(there):
-            history.tables(run)
-        named |= set(history.damaged()) | {entry for entry, _ in check(history).damaged}
-    if not set(RUNS) - {hit} <= there:
-        return f"damage of {file.name} hides another run"
-    if content != before and not any(hit in name for name in named) and file.name != "SHA256SUMS":
-        return f"damage of {file.name} is not named: {sorted(named)}"
-    return None
-
-
-_VALUES = (
-    None, {"x": 1, "x2": "é"}, {"deep": [{"y": True}]}, b"\xff\x00ab", ["a"], [[1.5]], True, 7, "text", 2.5,
-    Decimal("1.5"), timedelta(seconds=3),
-)  # fmt: skip
-"""Of columns that no version of this project wrote; Arrow makes the type."""
-
-
-def _changed(random: Random, name: str, content: bytes) -> bytes:
-    """A file damaged, or a table with a column more, a name twice, or a column in place of its own."""
-    if not name.endswith(".parquet") or random.random() < 0.7:
-        return damaged(random, content)
-    table = pq.read_table(pa.BufferReader(content))
-    column, name = pa.array([random.choice(_VALUES)] * len(table)), random.choice((*table.column_names, ""))
-    at = random.randrange(table.num_columns)
-    more = random.random() < 0.5
-    table = table.append_column(name, column) if more else table.set_column(at, name, column)
-    written = pa.BufferOutputStream()
-    pq.write_table(table, written)
-    return bytes(written.getvalue().to_pybytes())
-
-
-# --- archives ---------------------------------------------------------------------------------------
 
 _NAMES = (
     "a.txt", "../out.txt", "/abs.txt", "..\\out.txt", "a/" * 500 + "b", "a/" * 20 + "run.json", "n" * 400,
@@ -96,12 +36,14 @@ def archives(random: Random, folder: Path) -> str | None:
 
 
 def _archive(random: Random, runs: Path) -> bytes:
-    write_runs(runs)
+    """Two runs, a file of which may be damaged or not there, and entries that lead elsewhere."""
+    for run_id in ("run-0", "run-1"):
+        write_run(runs, run_id, [timing("p", "decode", 7.5)])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(path for path in runs.rglob("*") if path.is_file() and random.random() < 0.9):
             content = path.read_bytes()
-            content = _changed(random, path.name, content) if random.random() < 0.2 else content
+            content = damaged(random, content) if random.random() < 0.2 else content
             archive.writestr(str(path.relative_to(runs)), content)
         for _ in range(random.randint(0, 6)):
             entry = zipfile.ZipInfo(random.choice(_NAMES))
@@ -109,9 +51,6 @@ def _archive(random: Random, runs: Path) -> bytes:
             entry.external_attr = random.choice((0, 0o100644, 0o120777, 0o010644, 0o040755)) << 16
             archive.writestr(entry, random.choice((b"", b"{}", b"[" * 10**4, b"/etc/passwd", bytes(10**6))))
     return buffer.getvalue()
-
-
-# --- profiles ---------------------------------------------------------------------------------------
 
 
 def profiles(random: Random, folder: Path) -> str | None:

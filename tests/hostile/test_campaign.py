@@ -10,7 +10,7 @@ from dsocr_core.page import decode_pool
 from tests.hostile.campaign import CPU_SECONDS, EXPECTED, GENERATORS, outcome
 
 CASES = {
-    "images": 60, "pdfs": 25, "checkpoints": 60, "tables": 5, "profiles": 150, "archives": 5,
+    "images": 60, "pdfs": 25, "checkpoints": 60, "profiles": 150, "archives": 5,
     "addresses": 60, "answers": 100,
 }  # fmt: skip
 
