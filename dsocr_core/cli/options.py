@@ -231,8 +231,7 @@ def chosen_arguments(of: Any, chosen: Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for each in _parameters(of):
         if each.item is Settings:
-            names = Settings.__dataclass_fields__.keys() - {*each.marks, *SIDES}
-            values[each.name] = Settings(**{name: chosen[name] for name in names})
+            values[each.name] = settings_of(chosen, each.marks)
         elif is_dataclass(each.item):
             values[each.name] = each.item(**chosen_arguments(each.item, chosen))  # type: ignore[operator]
         else:
@@ -240,3 +239,9 @@ def chosen_arguments(of: Any, chosen: Namespace) -> dict[str, Any]:
             made = each.item if each.item in (Path, int, float) and value is not None else lambda same: same
             values[each.name] = tuple(map(made, value)) if each.several else made(value)
     return values
+
+
+def settings_of(chosen: Namespace, skip: Sequence[str] = ()) -> Settings:
+    """Settings from the options that `add_settings` added. Raises DsocrError."""
+    names = Settings.__dataclass_fields__.keys() - {*skip, *SIDES}
+    return Settings(**{name: chosen[name] for name in names})
