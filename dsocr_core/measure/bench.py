@@ -89,9 +89,6 @@ class BenchPlan:
     """True counts FLOPs of the pages, and of the published modules on a page of a few tokens."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "batch", "repeat", "pages", "images"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}: give a positive integer")
         if min(self.size) < 1 or self.size[0] * self.size[1] > self.settings.max_pixels:
             raise SettingsError(f"size is {self.size[0]}x{self.size[1]}: give WIDTHxHEIGHT in pixels")
         if self.nvtx_only and self.vendor_checkpoint is not None:
@@ -143,7 +140,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
     first = meters[0].results[0]
     return Bench(
         preset=first.request.required.preset, size=plan.size, grid=first.required_inputs.grid,
-        tokens=plan.tokens, batch=plan.batch, pages=plan.pages_a_pass, repeat=plan.repeat, warm_up=WARM_UP,
+        tokens=plan.tokens, batch=plan.batch, pages=plan.pages_a_pass, repeat=plan.repeat,
         nvtx_only=plan.nvtx_only, device=device, engines=engines,
         results={meter.name: tuple(meter.results) for meter in meters}, published_flops=published,
     )  # fmt: skip

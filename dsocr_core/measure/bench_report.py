@@ -92,7 +92,6 @@ class Bench:
     tokens: int
     batch: int
     repeat: int
-    warm_up: int
     nvtx_only: bool
     device: DeviceFigures
     engines: tuple[EngineFigures, ...]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.reading.records import SIDES, Side
-from dsocr_core.settings import SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Pages to read and how. Raises SettingsError for a batch of less than one page."""
+    """Pages to read and how."""
 
     images: tuple[Path, ...]  # image files, PDF files and folders of them
     directory: Path  # the run directory
@@ -34,10 +33,6 @@ class RunPlan:
     spans: int = 0  # number of spans of each backend that the report shows
     command: str | None = None  # the command line that makes the run again, for its record
     found: Pages | None = None  # the pages of `images`, where they were looked for already
-
-    def __post_init__(self) -> None:
-        if self.batch is not None and self.batch < 1:
-            raise SettingsError(f"batch is {self.batch}: give a positive integer")
 
 
 def new_run_directory(command: str) -> Path:

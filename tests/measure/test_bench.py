@@ -60,7 +60,7 @@ def test_a_spread_has_its_median_and_percentiles() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tokens": 0}, {"batch": 0}, {"repeat": 0}, {"size": (0, 5)}, {"size": (10**5, 10**5)},
+        {"size": (0, 5)}, {"size": (10**5, 10**5)},
         {"engines": ("eager", "eager")},
         {"vendor_checkpoint": "somewhere", "nvtx_only": True},
         {"profile": Path("trace.json"), "nvtx_only": True},

@@ -80,10 +80,9 @@ def test_the_sentence_says_what_differs_who_is_right_and_why(
     assert said in answer(view(pair(a, b), truth))
 
 
-def test_blocks_that_both_misread_are_counted_by_what_the_page_says() -> None:
-    shown = view(pair(read("Open at 21:3O", "Head"), read("Open at 2130", "# Head")), TRUE)
-    assert shown.misread_by_both == 1  # the mark of a heading is not on the page
-    assert view(shown.comparison).misread_by_both is None
+def test_the_page_says_its_text_without_the_mark_of_a_heading_and_only_a_sample_is_known() -> None:
+    block = TrueBlock((0, 0, 9, 9), "Head")
+    assert block.says("# Head") and not block.says("Heads")
     assert truth_of(PROJECT_ROOT / "data" / "samples" / "03-tall-notice.png")
     assert not truth_of(PROJECT_ROOT / "docs" / "03-tall-notice.png")
 

@@ -7,11 +7,9 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs import Attention, Dtype
 from dsocr_core.models.family import MODELS
 from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Settings
 from pages.widgets.compare import backends
 from pages.widgets.pair.state import PAIR_PARAMETERS, PairState
 from pages.widgets.shared import resources
@@ -43,10 +41,7 @@ bound, value, put, show_page = STATE.bound, STATE.value, STATE.put, STATE.show_p
 
 def usual() -> dict[str, str]:
     """Settings of Compare unless its reader chooses: dtype, our decoder's attention, A and B."""
-    try:
-        base = resources.base_settings()
-    except DsocrError:  # said where the settings are drawn
-        base = Settings()
+    base = resources.usable_settings()
     return {"dtype": base.dtype, "attention": base.for_comparison().own_attention, **backends.usual()}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
 from dsocr_core.reading.records import SIDES, VENDOR, OcrRequest
@@ -25,11 +24,8 @@ OURS = ("eager", "fast")
 
 def names() -> tuple[str, ...]:
     """List what may be chosen: nothing unless the settings file names backends."""
-    try:
-        base = resources.base_settings()
-    except DsocrError:  # said where the settings are drawn
-        return ()
-    return (*OURS, VENDOR, *base.backends) if base.backends else ()
+    named = resources.usable_settings().backends
+    return (*OURS, VENDOR, *named) if named else ()
 
 
 def usual() -> dict[str, str]:

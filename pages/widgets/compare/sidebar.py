@@ -96,13 +96,6 @@ def _request(settings: Settings, page: PageSource) -> OcrRequest:
     return settings.request(page.path, page.name, page.more)
 
 
-def _base() -> Settings:
-    """The settings to start from; what is wrong with their file is said where the settings are drawn."""
-    with suppress(DsocrError):
-        return resources.base_settings()
-    return Settings()
-
-
 # --- page -----------------------------------------------------------------------------------------
 
 
@@ -143,7 +136,7 @@ def _opened(pages: PageList) -> PageSource | None:
     STATE.settle("page", pages.keys)
     page = pages.take(pages.position(value("page")))
     with sources.own_names(page.path, page.name):
-        resources.page_picture(page.path, _base().max_pixels)
+        resources.page_picture(page.path, resources.usable_settings().max_pixels)
     return page
 
 
@@ -175,8 +168,8 @@ def _file() -> PageList:
     pages = pages.only(numbers) if numbers else pages
     several = False
     with suppress(DsocrError):  # said where the settings are drawn
-        checkpoint = st.session_state.get("checkpoint", _base().checkpoint)
-        several = replace(_base(), checkpoint=checkpoint).family.decoding.images > 1
+        checkpoint = st.session_state.get("checkpoint", resources.usable_settings().checkpoint)
+        several = replace(resources.usable_settings(), checkpoint=checkpoint).family.decoding.images > 1
     if several and st.toggle(
         "All pages in one prompt", on_change=first, **bound("together"),
         help="One reading of the whole document; the viewer's pager goes through its pages.",
@@ -191,10 +184,10 @@ def _file() -> PageList:
 def _settings() -> tuple[Settings | None, str]:
     """The settings as chosen; None, with the reason, when they do not hold."""
     try:
-        base = resources.base_settings()
+        resources.base_settings()
     except DsocrError as error:
         show_error(error)
-        base = Settings()
+    base = resources.usable_settings()
     spot = st.container(gap="small")
     dtype = st.selectbox("dtype", DTYPES, help="auto: bfloat16 on a GPU, float32 on a CPU.", **bound("dtype"))
     dtype_b = st.selectbox(

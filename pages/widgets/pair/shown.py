@@ -222,14 +222,6 @@ class PairView:
         b = {box for item in found for box in item.boxes_b}
         return {number for number, row in enumerate(self.rows) if row.has(a, b)}
 
-    @cached_property
-    def misread_by_both(self) -> int | None:
-        """Count the blocks that neither side reads as the page has them; None where that is not known."""
-        if not self.truth or self.report is None:
-            return None
-        known = [(row, block) for row in self.rows if (block := self.true_block(row))]
-        return sum(not any(box and block.says(box.text) for box in (row.a, row.b)) for row, block in known)
-
 
 def result_words(result: OcrResult) -> str:
     """Say how much a backend read and in what time, as far as it tells."""

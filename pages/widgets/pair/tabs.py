@@ -87,11 +87,10 @@ def _differences(shown: PairView) -> None:
             if span.malformed is not None:  # it began like a block
                 words = f"{side.upper()}: {span.label[:80]} could not be read: {span.malformed}"
                 st.caption(plain(words))
-    count, misread = len(shown.rows), shown.misread_by_both
+    count = len(shown.rows)
     if count:
         differ = f"{len(shown.differing)} of {plural(count, 'block')} differ"
-        said = differ if shown.report else plural(count, "block")
-        st.caption(f"{said}; {misread} of {count} are misread by both sides." if misread else f"{said}.")
+        st.caption(f"{differ if shown.report else plural(count, 'block')}.")
     elif not shown.results:
         st.caption("Neither side has a result.")
     elif all(not result.boxes for result in shown.results.values()):

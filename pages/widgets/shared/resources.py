@@ -149,6 +149,13 @@ def base_settings() -> Settings:
     return _read_settings(file, _changed_ns(Path(file))) if file else Settings()
 
 
+def usable_settings() -> Settings:
+    """These, or the defaults while their file is wrong, which Compare says where its settings are drawn."""
+    with suppress(DsocrError):
+        return base_settings()
+    return Settings()
+
+
 @st.cache_data(max_entries=2, show_spinner=False)
 def _read_settings(file: str, changed_ns: int) -> Settings:
     from jsonargparse import ArgumentParser

@@ -11,7 +11,7 @@ from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting
 from dsocr_core.runs.settings_diff import side_by_side
-from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
+from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.messages import plain
@@ -118,7 +118,8 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     found, coverage, sql = resources.cached(
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
-    st.markdown(f"**{plain(speed.sentence(found))}** {plain(_pages_words(coverage))}")
+    words = speed.coverage_words(coverage) if len(coverage) else "No page times on both sides."
+    st.markdown(f"**{plain(speed.sentence(found))}** {plain(words)}")
     for name, words in (
         ("profiled", "under a profiler: its overhead is in the times"),
         ("contended", "on a busy machine: other programs took much of it"),
@@ -149,17 +150,6 @@ def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
         outcome=[outcome_words(each) for each in found["verdict"]],
     )
     return found, coverage, [coverage_sql, summary_sql]
-
-
-def _pages_words(coverage: pd.DataFrame) -> str:
-    """Count what is compared: pages read, and the images that they are of."""
-    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique() if len(coverage) else 0
-    words = speed.coverage_words(coverage) if len(coverage) else "No page times on both sides."
-    return (
-        f"{words} Read {compared:,} times in each."
-        if compared and coverage["page"].str.contains(COPY).any()
-        else words
-    )
 
 
 def _differences(chosen: RunSelection, a: str, b: str) -> None:
