@@ -21,7 +21,6 @@ from analytic_model.measure import META, Meter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
-from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
@@ -29,7 +28,7 @@ from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.resolution import TILE_SIZE
-from dsocr_core.models.weights import INDEX_NAME, published_parameters
+from dsocr_core.models.weights import INDEX_NAME, published_parameters, read_index
 from dsocr_core.page.tiling import Grid
 
 CONFIGS: dict[str, Path] = {
@@ -179,20 +178,13 @@ def _attentions(device: torch.device) -> tuple[Attention, ...]:
     return (*ATTENTIONS, "flash_attention_2") if flash else ATTENTIONS
 
 
-_INDEX_BYTES = 64 * 1024 * 1024
-
-
 def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int, int]]:
     """(what, ours, the index's): weight names, names in both, and bytes in bf16."""
-    try:
-        document = parse_json(read_bytes(index, _INDEX_BYTES, follow_links=True))
-        names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
-    except (InvalidFile, KeyError, AttributeError, TypeError) as error:
-        raise DsocrError(f"{index}: not a safetensors index ({error})") from error
+    shard_of, size = read_index(index)
     with META:
         ours = {name for name, _ in published_parameters(OcrModel(config))}
-    yield "weight names", len(ours), len(names)
-    yield "names in common", len(ours), len(ours & names)
+    yield "weight names", len(ours), len(shard_of)
+    yield "names in common", len(ours), len(ours & shard_of.keys())
     if size is not None:
         yield "bytes in bf16", parameters(config)["total"] * BF16_BYTES, size
 

@@ -18,11 +18,12 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
-from dsocr_core.engine.generate import NO_TOKEN, BestTwo, Sequence, finish_reason, generate, token_limit
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate, token_limit
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
+from dsocr_core.models.best_two import BestTwo
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.stages import Stage
@@ -40,6 +41,7 @@ from dsocr_core.reading.records import (
     Observer,
     OcrRequest,
     OcrResult,
+    top_two_steps,
 )
 
 
@@ -363,7 +365,7 @@ class Engine:
             inputs=page.recorded,
             timings=timer.timings(),
             environment=self._environment() | around | dict(environment or {}),
-            top_two=best.steps() if best else (),
+            top_two=top_two_steps(*best.pairs()) if best else (),
             text_tokens=len(tokenizer.encode(text)) if page.request.test_compress else None,
         ).parsed(blocks)
 

@@ -14,12 +14,13 @@ from torch import Tensor
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.read_ahead import choose_once
+from dsocr_core.models.best_two import BestTwo
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, TopTwo, Unlimited, top_two_steps
+from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, Unlimited
 
 NO_TOKEN = -1
 """End token that never occurs."""
@@ -51,27 +52,6 @@ def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderC
             "choose a smaller preset"
         )
     return config.max_positions - prompt_tokens
-
-
-class BestTwo:
-    """Recorder of each step's two best logits, which stay on the device until they are read."""
-
-    def __init__(self) -> None:
-        self._ids: list[Tensor] = []
-        self._logits: list[Tensor] = []
-
-    def add(self, logits: Tensor, chosen: Tensor) -> None:
-        """Add a step: logits (V,) with banned tokens at -inf, and the chosen token, ()."""
-        place = chosen[None]  # (1,)
-        rest = logits.scatter(0, place, float("-inf")).max(dim=0, keepdim=True)
-        self._ids += [place, rest.indices]
-        self._logits += [logits.gather(0, place), rest.values]
-
-    def steps(self) -> tuple[TopTwo, ...]:
-        """The two best of every step, copied to the host."""
-        if not self._ids:
-            return ()
-        return top_two_steps(torch.cat(self._ids).tolist(), torch.cat(self._logits).tolist())
 
 
 def greedy(logits: Tensor, banned: set[int], best: BestTwo | None = None) -> int:

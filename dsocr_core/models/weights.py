@@ -160,6 +160,16 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def read_index(index: Path) -> tuple[dict[str, str], int | None]:
+    """Shard of each weight, and bytes of all; None where the index does not tell. Raises DsocrError."""
+    try:
+        document = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))
+        size = document.get("metadata", {}).get("total_size")
+        return {name: str(shard) for name, shard in document["weight_map"].items()}, size
+    except (InvalidFile, KeyError, TypeError, AttributeError) as error:
+        raise DsocrError(f"{index}: not a safetensors index ({error})") from error
+
+
 def _shards(directory: Path) -> list[Path]:
     """Files with the weights of a checkpoint directory. Raises DsocrError."""
     index, single = directory / INDEX_NAME, directory / SINGLE_NAME
@@ -170,11 +180,8 @@ def _shards(directory: Path) -> list[Path]:
             f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
             "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
         )
-    try:
-        table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
-        names = sorted({str(file) for file in table.values()})
-    except (InvalidFile, KeyError, TypeError, AttributeError) as error:
-        raise DsocrError(f"{index}: not a safetensors index ({error})") from error
+    shard_of, _ = read_index(index)
+    names = sorted(set(shard_of.values()))
     present = {file.name for file in directory.iterdir() if file.is_file()}
     for name in names:
         if name not in present:

@@ -23,7 +23,6 @@ from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.system import SharedMemory
 from dsocr_core.page.decoding import (
     MOST_SIDE,
-    PAGE_NOTICES,
     PIXEL_BYTES,
     DecodedPage,
     Unreadable,
@@ -126,18 +125,18 @@ class _Worker:
     def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
         """Copy the page out of the shared memory. Raises Unreadable for an answer without sense."""
         try:
-            width, height, notice = answer["page"]
-            if type(width) is not int or type(height) is not int or min(width, height) < 1:
+            width, height, animated = answer["page"]
+            if [*map(type, answer["page"])] != [int, int, bool] or min(width, height) < 1:
                 raise ValueError
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
-            memory, said = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0), PAGE_NOTICES[notice]
+            memory = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0)
             if len(memory) < count * PIXEL_BYTES:
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        return DecodedPage(_RGB._new(image_of_memory(memory, (width, height))), said)
+        return DecodedPage(_RGB._new(image_of_memory(memory, (width, height))), animated)
 
 
 class _Workers:

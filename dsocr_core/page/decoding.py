@@ -40,8 +40,6 @@ DECODE_ERRORS = (
     Image.DecompressionBombError,
 )  # fmt: skip
 """Errors that Pillow's readers raise on damaged files."""
-PAGE_NOTICES = (None, "an animation, of which the first picture is read")
-"""Notices that the user gets with a decoded page. The decoding process sends the index of one."""
 _MOST_REASON = 1000
 
 
@@ -50,10 +48,10 @@ class Unreadable(DsocrError):
 
 
 class DecodedPage(NamedTuple):
-    """A page in RGB, and a notice about it."""
+    """A page in RGB. `animated`: it is the first picture of several."""
 
     image: Image.Image
-    notice: str | None = None
+    animated: bool = False
 
 
 def cause(error: BaseException) -> str:
@@ -120,7 +118,10 @@ def decode(
             rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
             if rgb.im is not made:
                 black(memory, rgb.size).paste(rgb.im, (0, 0, *rgb.size))
-            return DecodedPage(rgb, _first_of_many(image))
+            animated = False
+            with suppress(*DECODE_ERRORS):  # errors of the second picture, which is not read
+                animated = image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False)
+            return DecodedPage(rgb, animated)
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:
@@ -156,13 +157,6 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image) if turn else image
     except DECODE_ERRORS:
         return image
-
-
-def _first_of_many(image: Image.Image) -> str | None:
-    with suppress(*DECODE_ERRORS):  # errors of the second picture, which is not read
-        if image.format in ("GIF", "WEBP", "AVIF") and getattr(image, "is_animated", False):
-            return PAGE_NOTICES[1]
-    return None
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -210,4 +204,4 @@ def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
             return {"count": page_count(Path(path))}
         page = DecodedPage(render(Path(path), number, request["dpi"], most))
         black(memory, page.image.size).paste(page.image.im, (0, 0, *page.image.size))
-    return {"page": [*page.image.size, PAGE_NOTICES.index(page.notice)]}
+    return {"page": [*page.image.size, page.animated]}

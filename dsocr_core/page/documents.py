@@ -80,8 +80,8 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
     """
     with _named_in_errors(Path(path)):
         page = open_image(Path(path), max_pixels, exif)
-    if page.notice is not None:
-        _say_once(f"{Path(path).name}: {page.notice}")
+    if page.animated:
+        _say_once(f"{Path(path).name}: an animation, of which the first picture is read")
     return page.image
 
 

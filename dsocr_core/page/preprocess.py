@@ -21,13 +21,12 @@ from dsocr_core.models.resolution import Preset
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
 Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 
 PAD_COLOUR = (127, 127, 127)
 
 
 _HALF = np.float32(0.5)
-NORMALISED: Floats = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF) / _HALF
+NORMALISED: npt.NDArray[np.float32] = (np.arange(256, dtype=np.float32) / np.float32(255) - _HALF) / _HALF
 """Normalised value of each byte, -1 to 1, by the published float32 operations: (256,)."""
 _BITS = NORMALISED.view(np.uint32)
 _NORMALISED_BFLOAT16 = ((_BITS + 0x7FFF + ((_BITS >> 16) & 1)) >> 16).astype("<u2")
@@ -85,11 +84,6 @@ def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
     columns, rows = grid
     cells = np.asarray(_resized(image, (columns * side, rows * side))).reshape(rows, side, columns, side, 3)
     return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, side, side, 3)
-
-
-def normalised(pixels: Bytes) -> Floats:
-    """Normalise bytes (..., H, W, 3) to float32 (..., 3, H, W), the model's input before bf16."""
-    return np.ascontiguousarray(np.moveaxis(NORMALISED[pixels], -1, -3))
 
 
 def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
+from dsocr_core.backends.on_device import published_backend, shared_checkpoint
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.base.specs import Attention
@@ -68,12 +68,8 @@ def trace_page(
     progress: Progress = lambda side, call, calls: None,
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
-    vendor: PublishedBackend | None = None,
 ) -> TraceSummary:
-    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set.
-
-    A running worker of a `vendor` with the same settings is used and left running.
-    """
+    """Trace one page. Raises DsocrError, or Cancelled when `cancel` is set."""
     settings = replace(settings, attention=attention_for(settings, plan))
     device, steps = resolve_device(settings.device), plan.calls_needed
     about = {"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt}
@@ -91,7 +87,7 @@ def trace_page(
             task = Task(request, steps, directory / side, tokens, plan.only, on_call, cancel, about)
             own = _of_side(settings, side, way)
             if way == "vendor":
-                vendor = vendor or stack.enter_context(closing(published_backend(own)))
+                vendor = stack.enter_context(closing(published_backend(own)))
                 tokens = trace_vendor(vendor.vendor, task)
             elif way == "fast":
                 require_fast_engine(str(device))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
@@ -64,7 +64,7 @@ class VendorBackend:
         self.trusted_directories, self.code_record = trusted_directories, code_record
         self._top_two, self._turns = top_two, threading.Lock()
         self._worker: WorkerProcess | None = None
-        self._number = 0
+        self._number, self._usable = 0, False
 
     def recognize(
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
@@ -198,7 +198,7 @@ class VendorBackend:
     ) -> Iterator[Callable[[protocol.Message, type[Answer], Progress], Answer]]:
         """Take a turn with the loaded worker. Yields the function that sends a message and awaits its answer.
 
-        After any error, an interrupted wait included, the worker's state is not known, so it is ended.
+        After an error, an interrupted wait included, the worker is ended, unless it says that it is usable.
         """
         cancel = cancel or CancelToken()
         while cancel.is_set() or not self._turns.acquire(timeout=POLL_S):
@@ -207,16 +207,16 @@ class VendorBackend:
         try:
             self.check()
             self._call(request)  # refuses bad requests before anything is loaded
+            self._usable = False
             try:
                 worker = self._ready_worker(cancel)
                 shutil.rmtree(worker.files, ignore_errors=True)  # files of the page before
                 self._number += 1
                 what = f"{verb} {request.name}"
                 yield functools.partial(self._exchange, worker, self._number, what, cancel)
-            except _WorkerUsable as outcome:
-                raise outcome.__cause__ or outcome from None
             except BaseException:
-                self.close()
+                if not self._usable:
+                    self.close()
                 raise
         finally:
             self._turns.release()
@@ -259,7 +259,8 @@ class VendorBackend:
                 if answer is None or getattr(answer, "number", 0) not in (0, number):
                     continue
                 if isinstance(answer, protocol.Failure):
-                    _raise(answer, what, worker.stderr_tail)
+                    self._usable = answer.usable
+                    raise _error_of(answer, what, worker.stderr_tail)
                 if isinstance(answer, kind):
                     return answer
                 if not isinstance(answer, (protocol.StageProgress, protocol.Text, protocol.TraceStep)):
@@ -290,20 +291,14 @@ class VendorBackend:
         return replace(result, request=request, environment=own | result.environment | own)
 
 
-class _WorkerUsable(Exception):
-    """Marks an error after which the worker can continue."""
-
-
-def _raise(failure: protocol.Failure, what: str, stderr_tail: str) -> NoReturn:
+def _error_of(failure: protocol.Failure, what: str, stderr_tail: str) -> Exception:
+    if failure.kind == "cancelled":
+        return Cancelled()
     said = {
         "out_of_memory": f"the vendor's code ran out of memory ({failure.message})",
         "refused": failure.message,
     }.get(failure.kind, f"the vendor's code failed ({failure.message})")
-    cancelled = failure.kind == "cancelled"
-    error = Cancelled() if cancelled else VendorFailed(f"{what}: {said}", stderr_tail)
-    if failure.usable:
-        raise _WorkerUsable from error
-    raise error
+    return VendorFailed(f"{what}: {said}", stderr_tail)
 
 
 class WorkerProcess(Child):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +16,10 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, TextStreamer
 
+from dsocr_core.models.best_two import BestTwo
 from dsocr_core.models.family import MODELS
 from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import TopTwo, top_two_steps
 from dsocr_core.vendor.errors import StoppedByCaller
 from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
@@ -85,7 +86,7 @@ class Observation:
         self.inputs: dict[str, Any] = {}
         self.overridden: list[str] = []
         self.new_ids: list[int] = []
-        self.best = BestTwo() if request.top_two else None
+        self.best = BestTwoProcessor() if request.top_two else None
         self.counter: Any = None
         """torch's FlopCounterMode, if FLOPs are counted."""
         self.flops: dict[str, list[int]] = {}
@@ -262,33 +263,20 @@ class StreamTap(TextStreamer):  # type: ignore[misc]
             self._observation.send(Text(self._observation.request.number, text))
 
 
-class BestTwo:
+class BestTwoProcessor(BestTwo):
     """Logits processor that records each step's two best logits and changes nothing.
 
-    transformers calls a caller's processors after its own, so banned tokens are out already. The values stay
-    on the device until the end.
+    transformers calls a caller's processors after its own, so banned tokens are out already.
     """
 
-    def __init__(self) -> None:
-        self._ids: list[torch.Tensor] = []
-        self._logits: list[torch.Tensor] = []
-
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        chosen = scores.argmax(dim=1, keepdim=True)  # (1, 1), of (1, V)
-        rest = scores.scatter(1, chosen, float("-inf")).max(dim=1, keepdim=True)
-        self._ids.append(torch.cat([chosen, rest.indices], dim=1))
-        self._logits.append(torch.cat([scores.gather(1, chosen), rest.values], dim=1))
+        self.add(scores[0], scores[0].argmax())
         return scores
 
-    def steps(self, tokens: list[int]) -> list[dict[str, Any]]:
-        """Ids and logits of each step, up to the first that is not finite or whose best was not chosen."""
-        found: list[dict[str, Any]] = []
-        ids, logits = (torch.cat(rows).tolist() if rows else [] for rows in (self._ids, self._logits))
-        for token, pair, values in zip(tokens, ids, logits, strict=False):
-            if pair[0] != token or not all(map(math.isfinite, values)):
-                break
-            found.append({"ids": pair, "logits": values})
-        return found
+    def steps(self, tokens: list[int]) -> list[TopTwo]:
+        """Steps up to the first that has no margin, or whose best was not chosen."""
+        steps = zip(top_two_steps(*self.pairs()), tokens, strict=False)
+        return [step for step, _ in itertools.takewhile(lambda each: each[0].ids[0] == each[1], steps)]
 
 
 # --- a call of generate -----------------------------------------------------------------------------

@@ -14,8 +14,6 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import MOST_LINE_BYTES
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 
-MAX_LINE_BYTES = MOST_LINE_BYTES
-"""Most bytes of a message: a result has at most some 33,000 ids with their texts."""
 FILES = "files"
 """Folder in the worker's directory for the files that `infer` writes."""
 
@@ -163,15 +161,15 @@ def encode(message: Message) -> bytes:
     """Write a message as one line with newline. Raises ProtocolError where it is too long."""
     body = {"type": type(message).__name__, **to_jsonable(message)}
     line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    if len(line) > MAX_LINE_BYTES:
-        raise ProtocolError(f"a {body['type']} message of {len(line)} bytes; at most {MAX_LINE_BYTES}")
+    if len(line) > MOST_LINE_BYTES:
+        raise ProtocolError(f"a {body['type']} message of {len(line)} bytes; at most {MOST_LINE_BYTES}")
     return line
 
 
 def decode(line: bytes) -> Message:
     """Read a message from a line. Raises ProtocolError for anything but a complete, well-typed message."""
-    if len(line) > MAX_LINE_BYTES:
-        raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
+    if len(line) > MOST_LINE_BYTES:
+        raise ProtocolError(f"a line of more than {MOST_LINE_BYTES} bytes")
     excerpt = repr(line[:80].decode("utf-8", "replace"))
     try:
         body = parse_json(line, any_number=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from dsocr_core.base.bounded_json import InvalidFile, Missing, parse_json, parse_value, read_bytes
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.base.sanitise import name_text
+from dsocr_core.reading.writing import write_whole
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
 
 FILE_BYTES = 64 * 2**20
@@ -149,7 +149,12 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
             f"--vendor.trust-remote-code+={code.permission} or confirm the switch in the app"
         )
     if record is not None and before != code.files:
-        _write(record, known | {str(code.directory): code.files})
+        now = known | {str(code.directory): code.files}
+        try:
+            write_whole(record, json.dumps(now, indent=1).encode())
+        except OSError as error:
+            words = f"what was allowed cannot be stored ({error.strerror})"
+            raise RemoteCodeNotAllowed(f"{record}: {words}") from error
     return code
 
 
@@ -179,17 +184,6 @@ def _recorded(record: Path | None) -> dict[str, dict[str, str]]:
         words = "delete it to be asked again for every directory"
         raise RemoteCodeNotAllowed(f"{record}: {error}; {words}") from error
     return {directory: files for directory, files in found.items() if isinstance(files, dict)}
-
-
-def _write(record: Path, known: dict[str, dict[str, str]]) -> None:
-    partial = record.with_name(f"{record.name}.{os.getpid()}.part")
-    try:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        partial.replace(record)
-    except OSError as error:
-        words = f"what was allowed cannot be stored ({error.strerror})"
-        raise RemoteCodeNotAllowed(f"{record}: {words}") from error
 
 
 # --- in the worker ------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ class TracedInfer:
         self.request, self._send, self._stopped = request, send, stopped
         self._prompt: list[int] = []
         self._tokens: list[int] = []
-        self._absent: list[str] = []
 
     @contextmanager
     def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
@@ -71,7 +70,7 @@ class TracedInfer:
 
         handle = model.register_forward_pre_hook(begins)
         try:
-            with tapped(model, taps, recorder) as self._absent:
+            with tapped(model, taps, recorder):
                 yield
         except GenerateEnded:
             pass
@@ -84,9 +83,7 @@ class TracedInfer:
         if not self._prompt:
             raise RuntimeError("infer returned without a call of generate")
         weights = {name: fingerprint(weight) for name, weight in model.named_parameters()}
-        self._recorder.close(
-            prompt_ids=self._prompt, token_ids=self._tokens, weights=weights, absent=self._absent
-        )
+        self._recorder.close(prompt_ids=self._prompt, token_ids=self._tokens, weights=weights)
         return Traced(self.request.number, tuple(self._tokens))
 
     def _generate(self, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dsocr_core.base.child import MOST_LINE_BYTES
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, ModelSpec, family_of, read_config
 from dsocr_core.reading.records import POSTPROCESS_ERROR
@@ -61,7 +62,7 @@ class Worker:
     def listen(self, commands: BinaryIO) -> None:
         """Read commands. When the caller is gone, end the process at once."""
         try:
-            while line := commands.readline(protocol.MAX_LINE_BYTES + 1):
+            while line := commands.readline(MOST_LINE_BYTES + 1):
                 message = protocol.decode(line)
                 if isinstance(message, protocol.Cancel):
                     self._cancelled = message.number

@@ -23,7 +23,7 @@ from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import published_parameters
-from dsocr_core.page.preprocess import normalised, prepare
+from dsocr_core.page.preprocess import NORMALISED, prepare
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.reading.records import GROUNDING_PROMPT
@@ -98,7 +98,8 @@ def run(model: OcrModel, size: tuple[int, int], count: int) -> tuple[dict[str, T
     for number in range(model.config.decoder.layers):
         keep(f"decoder.layers.{number}", f"layer{number}_prefill")
     for view, pixels in (("local", image.tiles), ("global", image.global_view[None])):
-        outputs = [torch.from_numpy(normalised(pixels)).to(torch.bfloat16).to(model.dtype)]
+        planes = torch.from_numpy(NORMALISED[pixels]).movedim(-1, -3).contiguous()
+        outputs = [planes.to(torch.bfloat16).to(model.dtype)]
         for stage, part in zip(model.family.vision, model.parts, strict=True):
             outputs.append(part(*outputs))
             stages[f"{stage}_{view}"] = outputs[-1]

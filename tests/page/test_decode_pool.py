@@ -134,7 +134,7 @@ def test_modules_of_the_current_folder_are_not_imported(
 
 
 def page_line(*page: Any) -> bytes:
-    return json.dumps({"page": [*page, *(2, 2, 0)[len(page) :]]}).encode() + b"\n"
+    return json.dumps({"page": [*page, *(2, 2, False)[len(page) :]]}).encode() + b"\n"
 
 
 @pytest.mark.parametrize(

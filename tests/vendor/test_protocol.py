@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dsocr_core.base.child import MOST_LINE_BYTES
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.vendor import protocol
 from dsocr_core.vendor.backend import VendorBackend
@@ -57,7 +58,7 @@ PROGRESS = b'{"type":"StageProgress","number":1,"stage":'
 @example(PROGRESS + b'["sam"],"milliseconds":1}')
 @example(PROGRESS + b'"sam"}')
 @example(b'{"type":"Text","number":1,"delta":"a"')
-@example(b"x" * (protocol.MAX_LINE_BYTES + 1))
+@example(b"x" * (MOST_LINE_BYTES + 1))
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         protocol.decode(line)

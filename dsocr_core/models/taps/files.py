@@ -30,7 +30,7 @@ _CHUNK, _MASK = 2**24, (1 << 64) - 1
 
 
 class Recorder:
-    """Writer of one run's tensors. `about` is put into the index and every file's header.
+    """Writer of one run's tensors. `about` is put into the index.
 
     `only` are names to record, whole or up to a dot; empty: all. `check` may raise at a tap to end the run.
     """
@@ -102,8 +102,6 @@ class Recorder:
         files = self._calls[-1]["files"]
         name = f"call{self.call:04d}-{len(files):03d}.safetensors"
         header = {"format": FORMAT, "call": str(self.call)}
-        for key, value in self._about.items():
-            header[key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         save_file(self._unwritten, self.directory / name, metadata=header)
         files.append(name)
         self._unwritten = {}

@@ -18,19 +18,14 @@ from dsocr_core.models.taps.table import Tap
 
 
 @contextmanager
-def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[list[str]]:
-    """Hook the modules of `root` by path within the block. Yields names whose module is missing."""
-    absent: list[str] = []
+def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[None]:
+    """Hook the modules of `root` by path within the block. A tap without its module records nothing."""
+    modules = dict(root.named_modules())
     with ExitStack() as hooks:
         for tap in taps:
-            if recorder.wants(tap.name):
-                try:
-                    module = root.get_submodule(tap.module)
-                except AttributeError:
-                    absent.append(tap.name)
-                else:
-                    _attach(module, tap, recorder, hooks)
-        yield absent
+            if recorder.wants(tap.name) and tap.module in modules:
+                _attach(modules[tap.module], tap, recorder, hooks)
+        yield
 
 
 def _attach(module: Any, tap: Tap, recorder: Recorder, hooks: ExitStack) -> None:
