@@ -13,7 +13,7 @@ import pytest
 
 from dsocr_core.cli.main import main
 from dsocr_core.reading.writing import StorageError
-from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.checksums import CHECKSUMS, write_checksums
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.run_directory import RunDirectory
@@ -213,6 +213,19 @@ def test_a_run_damaged_while_the_history_is_open_is_left_out_until_it_is_repaire
             history.record("run-3")
         file.write_bytes(content)
         assert history.refresh() == 1 and not history.problems and answers(history) == 5
+
+
+def test_a_check_names_the_file_with_a_flipped_byte_whether_or_not_it_is_a_table(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, place = root / "runs" / "run-0" / "clean" / "page.png", ("--history", str(root))
+    picture.parent.mkdir()
+    picture.write_bytes(b"as written")
+    write_checksums(picture.parent.parent)
+    assert main(["history", "check", *place]) == 0
+    picture.write_bytes(b"as writteN")
+    assert main(["history", "check", *place]) == 1
+    assert "runs/run-0: clean/page.png: damaged" in capsys.readouterr().out
 
 
 def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
