@@ -14,7 +14,7 @@ import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.cluster.worker import MOST_STARTS, SHARDS_IN_FLIGHT
+from dsocr_core.cluster.worker import SHARDS_IN_FLIGHT
 
 CONNECT_S = 20
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -56,7 +56,7 @@ def environments(workers: int | None, gpus: Sequence[str], cores: int, device: s
 def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
     """A client of a cluster on this machine with a worker for each environment, until the block ends.
 
-    Raises DsocrError where the workers die again and again while they start.
+    Raises DsocrError where a worker dies while it starts.
     """
     quiet()
     options = {
@@ -67,21 +67,16 @@ def local_cluster(workers: Sequence[Mapping[str, str]]) -> Iterator[Client]:
         number: {"cls": Nanny, "options": {**options, "env": dict(env)}} for number, env in enumerate(workers)
     }
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
-    with dask.config.set(_CONFIG), _started(nannies, scheduler) as cluster, Client(cluster) as client:
-        yield client
-
-
-def _started(workers: dict[int, Any], scheduler: dict[str, Any]) -> SpecCluster:
-    for left in reversed(range(MOST_STARTS)):
+    with dask.config.set(_CONFIG):
         try:
-            return SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL)
-        except (RuntimeError, OSError) as error:  # a worker that died while it started
-            if not left:
-                raise DsocrError(
-                    f"--cluster local: no workers could be started ({one_line(error, 120)}); "
-                    "give fewer --workers, or see whether memory runs out"
-                ) from error
-    raise AssertionError
+            cluster = SpecCluster(nannies, scheduler, silence_logs=logging.CRITICAL)
+        except (RuntimeError, OSError) as error:
+            raise DsocrError(
+                f"--cluster local: no workers could be started ({one_line(error, 120)}); give the same "
+                "command again, or fewer --workers where memory runs out"
+            ) from error
+        with cluster, Client(cluster) as client:
+            yield client
 
 
 def replace_lost_workers(client: Client) -> None:
