@@ -10,7 +10,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
 from pages.widgets.runs import import_runs, overview, run_list
-from pages.widgets.runs.address import STATE, put, value
+from pages.widgets.runs.address import NARROWING, STATE, put, value
 from pages.widgets.runs.overview import listed
 from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import show_error
@@ -67,7 +67,7 @@ def _sidebar(history: History) -> dict[str, Any]:
     if value("importing") or asked:
         put("importing", False)
         import_runs.dialog(history)
-    filters = shown_runs.filters(STATE, history, "view", "group")
+    filters = shown_runs.filters(STATE, history, NARROWING)
     # The runs that come with the project, on every page or on none.
     st.toggle("Examples", value=True, key=resources.EXAMPLES, persist_state="session")
     return filters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from tempfile import TemporaryFile
@@ -185,17 +185,13 @@ class SeveralReport(Report):
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
         super().__init__(backends, 0)
         self.columns = backends[1:]
-        self._verdicts = defaultdict[BackendName, Counter[str]](Counter)
-        self._compared = defaultdict[BackendName, list[tuple[float, bool | None]]](list)
-        """By B, for each compared page: its error rate and whether its tokens are equal."""
+        self._verdicts = {name: Counter[str]() for name in self.columns}
 
     def _page(self, comparisons: Pairs, error: str | None) -> tuple[dict[str, Any], Cells]:
         for name, comparison in zip_longest(self.columns, comparisons):
             verdict: Verdict = comparison.verdict if comparison else "not_comparable"
             self._verdicts[name][verdict] += 1
             self.failed += not passes(verdict)
-            if comparison and (report := comparison.report):
-                self._compared[name].append((report.character_error_rate, report.tokens_equal))
         documents = (to_document(each.report, each.differences) for each in comparisons)
         row = {
             "error": None if comparisons else error,
@@ -204,34 +200,22 @@ class SeveralReport(Report):
         failed = [Text("error", style="red")] * len(self.columns)
         return row, [_verdict_text(each.verdict) for each in comparisons] or failed
 
-    def _against(self, name: BackendName) -> dict[str, Any]:
-        """Outcome of one B."""
-        figures, verdicts = self._compared[name], self._verdicts[name]
-        known = [equal for _, equal in figures if equal is not None]
-        return {
-            "name": name,
-            "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": sum(rate for rate, _ in figures) / len(figures) if figures else None,
-            "tokens_equal": sum(known) if known else None,
-            "failed": sum(verdicts[verdict] for verdict in VERDICTS if not passes(verdict)),
-        }
-
     def _totals(self) -> dict[str, Any]:
         ids = (*self.run_ids, *[None] * len(self.columns))
         backends = [
-            self._against(name) | {"run_id": run_id} for name, run_id in zip(self.columns, ids, strict=False)
-        ]
+            {
+                "name": name, "verdicts": {verdict: of[verdict] for verdict in VERDICTS},
+                "failed": sum(of[verdict] for verdict in VERDICTS if not passes(verdict)), "run_id": run_id,
+            }
+            for (name, of), run_id in zip(self._verdicts.items(), ids, strict=False)
+        ]  # fmt: skip
         return {"a": self.backends[0], "backends": backends}
 
     def _print_totals(self, console: Console) -> None:
-        columns = ("Identical", "Within", "Differs", "Failed", "CER", "Tokens equal")
-        rows = []
-        for name in self.columns:
-            row = self._against(name)
-            rate, equal = row["character_error_rate"], row["tokens_equal"]
-            tokens = NOT_KNOWN if equal is None else f"{equal} / {self.pages}"
-            counts = map(str, row["verdicts"].values())
-            rows.append((name, [*counts, "-" if rate is None else f"{rate:.2%}", tokens], ""))
+        columns = ("Identical", "Within", "Differs", "Failed")
+        rows = [
+            (row["name"], [*map(str, row["verdicts"].values())], "") for row in self._totals()["backends"]
+        ]
         console.print(_table(f"Against {self.backends[0]}", columns, rows))
 
 

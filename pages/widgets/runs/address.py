@@ -19,17 +19,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "price": Parameter(0.0, (), 0, 1e6),
     "runs": Parameter([], widget=False),
     "tab": Parameter(TABS[0], TABS, widget=False),
-    "all": Parameter(False),
     # whether another page asks for the import
     "importing": Parameter(False, widget=False, linked=False),
 }
+NARROWING = (*shown_runs.FILTERS, "view", "group")
+"""Parameters that leave runs out of the list."""
 STATE = LinkedState("runs", PARAMETERS)
 bound, value, put = STATE.bound, STATE.value, STATE.put
-
-
-def clear_filters() -> None:
-    STATE.clear(*shown_runs.FILTERS, "view", "group")
-
-
-def filtered() -> bool:
-    return STATE.used(*shown_runs.FILTERS, "group") > 0

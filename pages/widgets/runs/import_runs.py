@@ -16,7 +16,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from pages.widgets.runs import address
+from pages.widgets.runs.address import NARROWING, STATE, put
 from pages.widgets.shared import table
 from pages.widgets.shared.messages import show_error
 
@@ -111,5 +111,5 @@ def dialog(history: History) -> None:
 def _show(run_ids: list[str]) -> None:
     """A callback: the imported runs are chosen in the list, and the dialog closes."""
     st.session_state.pop(_REPORT, None)
-    address.clear_filters()
-    address.put("runs", run_ids)
+    STATE.clear(*NARROWING)
+    put("runs", run_ids)

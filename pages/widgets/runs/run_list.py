@@ -15,8 +15,8 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.review.keys import review_key
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
-from pages.widgets.runs import address, selection
-from pages.widgets.runs.address import put, value
+from pages.widgets.runs import selection
+from pages.widgets.runs.address import NARROWING, STATE, put, value
 from pages.widgets.runs.overview import FIGURES, ROW, USUAL, Listed
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import go
@@ -82,11 +82,12 @@ def _table(table: pd.DataFrame) -> list[str]:
 
 def nothing(view: str, total: int) -> None:
     """Say what to do where no run is listed."""
-    if view == "Trash" and not address.filtered():
+    if view == "Trash" and STATE.used(*NARROWING) == 1:
         st.markdown("The trash is empty.")
-    elif total and (view or address.filtered()):
+    elif total and STATE.used(*NARROWING):
         st.markdown(f"None of the {plural(total, 'run')} pass the filters.")
-        st.button("Clear the filters", type="primary", key="runs clear all", on_click=address.clear_filters)
+        clear = partial(STATE.clear, *NARROWING)
+        st.button("Clear the filters", type="primary", key="runs clear all", on_click=clear)
     else:
         st.markdown("No runs yet. Read a page on Compare, or import runs that were made elsewhere.")
         if st.button("Go to Compare", type="primary", key="runs to compare"):

@@ -15,7 +15,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
-from pages.widgets.runs.address import STATE, bound, value
+from pages.widgets.runs.address import STATE
 from pages.widgets.runs.overview import figures, own_pace
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.messages import plain, show_error
@@ -82,14 +82,11 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
     run_ids, alone = list(runs["run_id"]), len(runs) == 1
     facts, sql = history.query("facts", run_ids=run_ids)
     every = side_by_side(runs, facts, run_ids)
-    if not alone:
-        st.toggle("Show what is the same, too", **bound("all"))
-    whole = alone or value("all")
-    found = every[whole | every["differs"].astype(bool)].drop(columns="differs")
+    found = every[alone | every["differs"].astype(bool)].drop(columns="differs")
     if not len(found):
         st.markdown(f"The {len(run_ids)} runs have the same settings and environment ({len(every)} values).")
         return
-    words = f"{len(every)} values" if whole else f"{len(found)} of {len(every)} values differ"
+    words = f"{len(every)} values" if alone else f"{len(found)} of {len(every)} values differ"
     figure.head(f"{words}, as used.", sql=[sql], settings=found)
     table.draw(found.rename(columns={} if alone else _letters(runs)), missing="not known")
 

@@ -37,11 +37,11 @@ def _look(history: History, drawn: list[str]) -> None:
         rerun_page()
 
 
-def filters(state: LinkedState, history: History, *more: str) -> dict[str, Any]:
+def filters(state: LinkedState, history: History, narrowing: tuple[str, ...] = FILTERS) -> dict[str, Any]:
     """Draw a box a filter; gives what they say, as parameters of the query `runs`.
 
-    A filter of which no run has a value is left out, unless a link names one. A button clears those that are
-    used, with the parameters that narrow `more`.
+    A filter of which no run has a value is left out, unless a link names one. A button clears what is
+    `narrowing` the runs, these among them.
     """
     values, _ = cached("filter values", history.state, None, lambda: history.query("filter_values"))
     for name, words in _WORDS.items():
@@ -54,9 +54,7 @@ def filters(state: LinkedState, history: History, *more: str) -> dict[str, Any]:
             st.multiselect(
                 words, options, placeholder="any", format_func=short.__getitem__, **state.bound(name)
             )
-    if state.used(*FILTERS, *more):
-        st.button(
-            "Clear the filters", on_click=state.clear, args=(*FILTERS, *more), width="stretch",
-            key=f"{state.page} clear",
-        )  # fmt: skip
+    if state.used(*narrowing):
+        name = f"{state.page} clear"
+        st.button("Clear the filters", on_click=state.clear, args=narrowing, width="stretch", key=name)
     return {f"{name}s": list(state.value(name)) or None for name in FILTERS}
