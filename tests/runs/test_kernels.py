@@ -10,7 +10,16 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.kernels import BOTH, GONE, NEW, by_kernel, kernel_pairs, plain_name, profile_rows
+from dsocr_core.runs.kernels import (
+    BOTH,
+    GONE,
+    NEW,
+    by_kernel,
+    kernel_names,
+    kernel_pairs,
+    plain_name,
+    profile_rows,
+)
 from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.imported_files import imported
 from tests.support.paths import SHARED
@@ -169,6 +178,12 @@ def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> N
     twice = {"number": 0, "metric": "Invocations", "value": 2.0, "unit": None}
     rows = profile_rows(launches, pd.DataFrame([*taken, twice]))
     assert rows["share"].tolist() == pytest.approx([10 / 50, 30 / 50, 10 / 50])
+
+
+def test_a_label_is_the_base_name_as_far_as_it_is_one_kernels() -> None:
+    names = ["void a::gemm<(int)2>(T1)", "gemm<2>(T1)", "copy(float *)", "void b::copy<int>(const int *)",
+             "std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(T)"]  # fmt: skip
+    assert kernel_names(names) == ["gemm", "gemm", "copy(float*)", "copy<int>(int*)", "kernel"]
 
 
 # --- two runs -------------------------------------------------------------------------------------
