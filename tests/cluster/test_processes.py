@@ -213,7 +213,9 @@ def driver_of(out: Path) -> object:
 
 def readers_of(driver: int) -> list[psutil.Process]:
     """The reader processes of a driver's workers."""
-    with contextlib.suppress(psutil.Error):  # one that ends just now: the caller asks again
-        children = psutil.Process(driver).children(recursive=True)
-        return [each for each in children if any("stand_in_reader" in word for word in each.cmdline())]
-    return []
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(driver).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found += [process] if any("stand_in_reader" in word for word in process.cmdline()) else []
+    return found
