@@ -128,7 +128,7 @@ def _checkpoint(settings: Settings, directory: Path, config: ModelConfig) -> Fin
 
 
 def _history(settings: Settings) -> Iterator[Finding]:
-    """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
+    """Say where runs are recorded."""
     if not settings.history:
         yield Finding("history", "optional", "runs are not recorded", "give --history a path")
         return
@@ -136,13 +136,10 @@ def _history(settings: Settings) -> Iterator[Finding]:
         from dsocr_core.runs.storage import RunStorage
 
         storage = RunStorage(history_location(settings))
-        runs, left = len(storage.names()), storage.leftovers()
+        runs = len(storage.names())
     except (DsocrError, ImportError) as error:
         yield Finding("history", "missing", str(error), "give --history a path that can be read")
         return
     found, why = f"{storage.location}: runs {runs:,}", why_unwritable(Path(storage.location))
     advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
     yield Finding("history", "missing", f"{found}; {why}", advice) if why else Finding("history", "ok", found)
-    for item in left:
-        detail = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped"
-        yield Finding("leftover", "optional", detail, "delete that folder")

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dsocr_core.base.errors import Cancelled, one_line
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.formatting import plural
 from dsocr_core.base.paths import Temporary
 from dsocr_core.measure.processes import (
@@ -30,7 +30,7 @@ from dsocr_core.measure.processes import (
 )
 from dsocr_core.models.stages import INSIDE_PREFILL, Stage
 from dsocr_core.runs import history as histories
-from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.history import History
 from dsocr_core.runs.speed import CONTENDED, compare_processes
 
 log = logging.getLogger(__name__)
@@ -173,8 +173,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
             equal = _parity(plan, sides, cancel, say) if plan.pages else None
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
                 made.append(round_)
-                if len(made) == 1:  # faults are named after the first round
-                    _read_back(plan.location, sides, round_)
+                if len(made) == 1:  # a metric that is not there is named after the first round
                     metrics = metrics_of(plan, round_[0])
                 if len(made) in looks(plan.most):
                     gated = _judged(plan, sides, made, metrics)
@@ -184,17 +183,6 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
         count = sum(map(len, made))
         raise Cancelled(f"cancelled; {plural(count, 'bench', 'benches')} measured in full") from None
     return replace(gated, pages_equal=equal, seconds=time.monotonic() - started)
-
-
-def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
-    """Check that this code can read the runs that each side recorded. Raises GateError."""
-    with History(location) as history:
-        for code, each in zip(sides, measured, strict=True):
-            try:
-                history.record(each.run_id)
-            except HistoryError as error:
-                why = f"what {code.name} records is not read here ({one_line(error)})"
-                raise GateError(f"gate: {why}: name a commit whose runs this code reads") from error
 
 
 def _judged(

@@ -78,11 +78,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Code:
-    """A checkout of the project. `root` is its directory; `commit` is None outside of a clone."""
+    """A checkout of the project. `root` is its directory."""
 
     name: str
     root: Path
-    commit: str | None = None
 
     def run(self, words: Sequence[str], cancel: threading.Event) -> tuple[int, str, str]:
         """Run a command of this checkout in this interpreter. Returns exit code, output and last line.
@@ -154,7 +153,7 @@ def working_tree() -> Code:
     """The checkout of the running code."""
     commit = commit_of("HEAD")
     name = commit[:8] + " with changes" * has_changes() if commit else "this checkout"
-    return Code(name, PROJECT_ROOT, commit)
+    return Code(name, PROJECT_ROOT)
 
 
 @contextmanager
@@ -166,7 +165,7 @@ def checked_out(name: str) -> Iterator[Code]:
         root = Path(folder) / "code"
         try:
             git("worktree", "add", "--detach", "--quiet", str(root), commit)
-            yield Code(commit[:8], root, commit)
+            yield Code(commit[:8], root)
         finally:
             if root.exists():
                 git("worktree", "remove", "--force", "--force", str(root))

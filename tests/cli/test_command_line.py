@@ -264,14 +264,16 @@ def test_the_checkpoint_and_folders_that_take_no_file_are_looked_at(
         assert found[subject]["state"] != "ok" and text in str(found[subject])
 
 
-def test_a_leftover_is_named_but_not_that_of_a_writer_at_work(tmp_path: Path, rows: Rows) -> None:
+def test_a_leftover_is_named_but_not_that_of_a_writer_at_work(
+    tmp_path: Path, rows: Rows, said: Callable[..., str]
+) -> None:
     history = tmp_path / "h"
     write_run(history, "whole", [timing("p", "sam", 1.5)])
     with History(history) as opened, opened.writer(record("new")) as run:
         run.add_rows("timings", [timing("p", "sam", 1.0)])
-        found = rows("--history", history)
-        assert found["history"]["detail"] == f"{history}: runs 1" and "leftover" not in found
+        assert rows("--history", history)["history"]["detail"] == f"{history}: runs 1"
+        assert "killed" not in said("history", "check", "--history", history)
     (history / "unfinished" / "killed.1").mkdir()
     (history / "unfinished" / "killed.1" / "half.bin").write_bytes(b"x" * 1000)
-    left = rows("--history", history)["leftover"]
-    assert "unfinished/killed.1: 1,000 bytes" in left["detail"] and left["advice"] == "delete that folder"
+    left = said("history", "check", "--history", history)
+    assert "unfinished/killed.1: 1,000 bytes of a writer that was stopped: delete that folder" in left
