@@ -79,11 +79,7 @@ def test_a_load_without_memory_is_one_line_with_what_is_needed(
         (engine_backend, {"precision": "fp8-kv"}, "precision fp8-kv is a setting of the fast engine, not of"),
         (published_backend, {"precision": "fp8-kv"}, "precision fp8-kv is a setting of the fast engine, no"),
         (engine_backend, {"draft": "lookup"}, "a draft is verified by the fast engine"),
-        (
-            published_backend,
-            {"checkpoint": f"random:{EMBEDDED_CHECKPOINT}"},
-            r"random:\S+: random weights",
-        ),
+        (published_backend, {"checkpoint": f"random:{EMBEDDED_CHECKPOINT}"}, r"random:\S+: random weights"),
     ],
 )
 def test_settings_that_a_backend_does_not_have_are_one_line(
