@@ -15,7 +15,8 @@ def main() -> int:
     try:
         return command_line()
     finally:
-        gc.freeze()  # the end of the process searches nothing: with torch it took up to 3 s
+        if "_duckdb" not in sys.modules:  # DuckDB lists on stderr what is left of it then
+            gc.freeze()  # the end of the process searches nothing: with torch it took up to 3 s
 
 
 if __name__ == "__main__":

@@ -169,6 +169,13 @@ def test_settings_come_from_yaml_options_win_and_a_pipe_gets_json_only(
     assert not (tmp_path / "runs").exists()  # nothing of it is in the result cache
 
 
+def test_a_command_that_asked_duckdb_ends_without_a_word_on_stderr(tmp_path: Path) -> None:
+    """In a process of its own: DuckDB speaks when one ends."""
+    command = [sys.executable, "-m", "dsocr_core", "history", "list", "--history", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT_ROOT, timeout=120, check=True)
+    assert done.stdout and done.stderr == ""
+
+
 # --- options --------------------------------------------------------------------------------------
 
 
