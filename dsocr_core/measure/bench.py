@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,7 +110,7 @@ class BenchPlan:
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str], None] = log.info) -> Bench:
+def bench(plan: BenchPlan, cancel: CancelToken | None = None) -> Bench:
     """Measure. Raises DsocrError for what cannot run on this machine, Cancelled when `cancel` is set."""
     with ExitStack() as stack:
         meters = [_Meter(name, backend, plan, cancel) for name, backend in _subjects(plan)]
@@ -123,12 +123,12 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         images = [[drawings[(n * plan.images + m) % drawn] for m in each] for n in range(plan.pages_a_pass)]
         device = _device(meters[-1].backend, plan)
         for meter in meters:
-            say(f"{meter.name}: warm-up")
+            log.info("%s: warm-up", meter.name)
             meter.warm_up(images)
         # In turn, so that other load affects all alike.
         for number in range(plan.repeat):
             for meter in meters:
-                say(f"{meter.name}: pass {number + 1} of {plan.repeat}")
+                log.info("%s: pass %s of %s", meter.name, number + 1, plan.repeat)
                 meter.run_pass()
         engines = tuple(meter.figures(device) for meter in meters)
         if plan.profile is not None:

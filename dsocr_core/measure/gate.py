@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -162,7 +162,7 @@ class GateResult:
     """Whether the pages read alike; None where none were given."""
 
 
-def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> GateResult:
+def hold(plan: Plan, cancel: threading.Event) -> GateResult:
     """Measure and judge. Raises DsocrError; or Cancelled, which tells what was recorded."""
     started, made, metrics = time.monotonic(), list[tuple[Measured, ...]](), tuple[str, ...]()
     before = plan.before or ("HEAD" if has_changes() else "HEAD~1")
@@ -170,8 +170,8 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
         with ExitStack() as stack:
             after = stack.enter_context(checked_out(plan.after)) if plan.after else working_tree()
             sides = [stack.enter_context(checked_out(before)), after]
-            equal = _parity(plan, sides, cancel, say) if plan.pages else None
-            for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
+            equal = _parity(plan, sides, cancel) if plan.pages else None
+            for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel):
                 made.append(round_)
                 if len(made) == 1:  # a metric that is not there is named after the first round
                     metrics = metrics_of(plan, round_[0])
@@ -207,12 +207,12 @@ def _judged(
     return GateResult(sides[0].name, sides[1].name, plan, judged, runs_a, runs_b, machine)
 
 
-def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> bool:
+def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event) -> bool:
     """Read pages with both commits; tell whether they are equal."""
     options, read = ["--engine", plan.work.engine, *plan.work.setting_words(of_pages=True)], list[str]()
     with Temporary("gate") as folder:
         for place, code in enumerate(sides):
-            say(f"parity: pages read by {code.name}")
+            log.info("parity: pages read by %s", code.name)
             read.append(f"{folder}/{place}")
             words = ["run", *plan.pages, "--json", f"--out={read[-1]}", "--history=", *options]
             ended, _, last = code.run(words, cancel)

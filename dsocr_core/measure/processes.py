@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -180,7 +180,6 @@ def rounds(
     location: str,
     most: int,
     cancel: threading.Event,
-    say: Callable[[str], None] = log.info,
 ) -> Iterator[tuple[Measured, ...]]:
     """Bench every side once a round, one after another. Each bench is recorded at `location`.
 
@@ -191,7 +190,8 @@ def rounds(
     for number in range(most):
         order = sides if number % 2 == 0 else sides[::-1]
         started, watch = time.monotonic(), MachineWatch(gpu=False)
-        say(f"round {number + 1} of at most {most}: {' and '.join(code.name for code in sides)}{took}")
+        names = " and ".join(code.name for code in sides)
+        log.info("round %s of at most %s: %s%s", number + 1, most, names, took)
         found = [_measured(code, *code.run(words, cancel)) for code in order]
         took = f" ({time.monotonic() - started:.0f} s a round)"
         busy = watch.facts().get("contended") is True

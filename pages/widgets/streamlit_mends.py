@@ -150,11 +150,6 @@ _PARTS = (
     "BidiComponent", "Html", "Selectbox", "ButtonGroup", "Multiselect", "Autocomplete", "TextInput", "Button",
 )  # fmt: skip
 """Parts of Streamlit's client that the pages begin with. It asks for a part once something of it is drawn."""
-_MORE = {
-    "timing": ("DataFrame", "Checkbox"), "runs": ("DataFrame", "Checkbox"),
-    "flops": ("DataFrame", "NumberInput"),
-}  # fmt: skip
-"""Those of one page."""
 _BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
 
 STYLE = Path(__file__).parent / "shared" / "style.css"
@@ -177,7 +172,8 @@ def _first(asked: Request) -> RedirectResponse:
 
 def _ahead(address: str) -> str:
     """Imports of what a page will draw, while the server runs its script; they follow the client's own."""
-    parts = (*_PARTS, *_MORE.get(address.rpartition("/")[2], ()))
+    tables = address.rpartition("/")[2] in ("timing", "runs", "flops")
+    parts = (*_PARTS, *(("DataFrame", "Checkbox", "NumberInput") if tables else ()))
     files = [file.name for part in parts for file in _CLIENT.parent.glob(f"static/js/{part}.*.js")]
     return "".join(f"import('./static/js/{name}');" for name in files)
 

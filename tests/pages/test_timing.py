@@ -89,7 +89,7 @@ def test_a_row_opens_its_two_runs(empty: History) -> None:
     assert "B is 1.05x slower" in words(test) and "3 and 3 runs" in words(test)
     ratios = figures(test)[0]["data"][0]
     assert ratios["y"][0] == "whole page" and "95 %" in ratios["text"][0]
-    assert any(code.value.startswith("git checkout 111111111111 && python -m") for code in test.code)
+    assert any("\ngit checkout 111111111111 && python -m" in code.value for code in test.code)
     same = open_page(a="old-0", b="old-2")
     assert "Inconclusive" in words(same) and "runs of one commit" in words(same)
     assert "A and B are the same" in open_page(a="old-0", b="old-0").info[0].value

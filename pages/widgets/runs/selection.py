@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from html import escape
 
 import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import moment, significant
+from dsocr_core.base.formatting import significant
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs.address import STATE
 from pages.widgets.runs.overview import figures, own_pace
-from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.table import Column
 
@@ -92,17 +91,8 @@ def _settings(history: History, runs: pd.DataFrame) -> None:
 
 
 def _reproduce(history: History, runs: pd.DataFrame) -> None:
-    for run_id in runs["run_id"]:
-        record = history.record(run_id)
-        st.markdown(f"**{plain(run_id)}**, {moment(record.created)}")
-        if record.command is None:
-            st.markdown(f"Made by {record.source}; no command recorded.")
-        else:
-            st.code(record.command, language=None, wrap_lines=True)
-        if record.git_commit is not None:
-            changed = ", with changes that were not committed" if record.git_dirty else ""
-            # As HTML: Markdown makes a link of an address, however it is escaped.
-            st.html(f"<div class='dsocr-reasons'>{escape(record.git_commit + changed)}</div>")
+    created = zip(runs["run_id"], runs["created"], strict=True)
+    shown_runs.commands(history, {run: f"{run}, {when:%Y-%m-%d %H:%M}" for run, when in created})
 
 
 # --- tags and notes -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -58,3 +59,15 @@ def filters(state: LinkedState, history: History, narrowing: tuple[str, ...] = F
         name = f"{state.page} clear"
         st.button("Clear the filters", on_click=state.clear, args=narrowing, width="stretch", key=name)
     return {f"{name}s": list(state.value(name)) or None for name in FILTERS}
+
+
+def commands(history: History, names: Mapping[str, str]) -> None:
+    """Show the commands that made runs, by their names here, each at its commit."""
+    lines = []
+    for run, name in names.items():
+        record = history.record(run)
+        changed = ", with changes that were not committed" if record.git_dirty else ""
+        commit = f"git checkout {record.git_commit[:12]} && " if record.git_commit else ""
+        again = f"{commit}{record.command}" if record.command else f"# made by {record.source}: no command"
+        lines += [f"# {name}{changed}", again]
+    st.code("\n".join(lines), language=None, wrap_lines=True)

@@ -12,7 +12,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting
 from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
-from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.labels import stage_name
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
@@ -136,7 +136,8 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
     longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
     _differences(chosen, a[0], b[0])
-    _again(chosen, a[0], b[0])
+    st.markdown("**Measure again**, each several times in turn")
+    shown_runs.commands(history, {a[0]: "A", b[0]: "B"})
 
 
 def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
@@ -162,14 +163,3 @@ def _differences(chosen: RunSelection, a: str, b: str) -> None:
         return
     st.markdown(f"**What differs: {plural(len(rows), 'value')}**")
     table.draw(rows.rename(columns={a: "A", b: "B"}), missing="not known", most=10)
-
-
-def _again(chosen: RunSelection, a: str, b: str) -> None:
-    """The commands that made both, each at its commit."""
-    lines = []
-    for side, run in (("A", a), ("B", b)):
-        record = chosen.history.record(run)
-        commit = f"git checkout {record.git_commit[:12]} && " if record.git_commit else ""
-        lines.append(f"{commit}{record.command}" if record.command else f"# {side}: no command recorded")
-    st.markdown("**Measure again**, each several times in turn")
-    st.code("\n".join(lines), language=None, wrap_lines=True)
