@@ -19,14 +19,14 @@ from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.base.specs import BackendSpec, parse_backend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
-from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.engine.device import DeviceLock, current, device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.drafts.statistics import WORTH_IT, DraftStatistics
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.models.devices import Gpu, current
+from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.weights import weight_bytes
 from dsocr_core.reading.fingerprints import checkpoint_fingerprint

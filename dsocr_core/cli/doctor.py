@@ -94,7 +94,8 @@ def _gpus(config: ModelConfig | None) -> Iterator[Finding]:
     """A line for each GPU: what it is, what it lacks, and whether the checkpoint's weights fit."""
     import torch
 
-    from dsocr_core.models.devices import Gpu, no_gpu
+    from dsocr_core.engine.device import no_gpu
+    from dsocr_core.models.devices import Gpu
     from dsocr_core.models.weights import weight_bytes
 
     if not torch.cuda.is_available():

@@ -17,15 +17,15 @@ from torch import Tensor
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
-from dsocr_core.engine.device import decode_threads
+from dsocr_core.engine.device import current, decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate, token_limit
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
-from dsocr_core.models.best_two import BestTwo
 from dsocr_core.models.blocks.attention import attention_core
-from dsocr_core.models.devices import current, device_name
+from dsocr_core.models.blocks.decoder import BestTwo
+from dsocr_core.models.devices import device_name
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.page.preprocess import NORMALISED, PreparedImage, prepare, stacked, tensor_sha256

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.models.devices import no_gpu
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.records import CancelToken
 
 _POLL_S = 0.1
 
 log = logging.getLogger(__name__)
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Make a device torch's current one within the block: events, streams, graphs and Triton use that."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@functools.cache
+def no_gpu() -> str:
+    """Why torch finds no GPU, in one line."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError, OSError) as error:
+        return " ".join(str(error).split(". ")[0].split()).rstrip(".")
+    return "the driver shows none"
 
 
 def resolve_device(name: str) -> torch.device:

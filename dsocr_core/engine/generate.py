@@ -14,9 +14,9 @@ from torch import Tensor
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.read_ahead import choose_once
-from dsocr_core.models.best_two import BestTwo
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import BestTwo
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel

@@ -33,11 +33,12 @@ from dsocr_core.backends.on_device import (
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
+from dsocr_core.engine.device import current
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.measure.device import copy_bandwidth, matmul_rate
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.models.devices import current, device_name
+from dsocr_core.models.devices import device_name
 from dsocr_core.models.family import load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult

@@ -1,11 +1,11 @@
-"""Devices: their names, what a GPU lacks, and the block in which one is torch's current device."""
+"""Names of devices, and what a GPU lacks."""
 
 from __future__ import annotations
 
 import functools
 import platform
 import re
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,6 @@ import torch
 
 FULL = (8, 0)
 """First compute capability with bf16 in hardware and support by Triton and flash-attn."""
-
-
-def current(device: torch.device) -> AbstractContextManager[object]:
-    """Make a device torch's current one within the block: events, streams, graphs and Triton use that."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def device_name(device: torch.device) -> str:
@@ -67,9 +62,8 @@ class Gpu:
         return False
 
     def __str__(self) -> str:
-        bf16 = "bf16 in hardware" if self.capability >= FULL else "no bf16 in hardware"
         free, total = (f"{count / 2**30:.0f}" for count in (self.free_bytes, self.total_bytes))
-        return f"{self.title}, {bf16}, {free} of {total} GiB free"
+        return f"{self.title}, {free} of {total} GiB free"
 
     @property
     def title(self) -> str:
@@ -89,13 +83,3 @@ class Gpu:
                 "with --engine eager, slowly in bfloat16, or give --dtype float32"
             )
         return ""
-
-
-@functools.cache
-def no_gpu() -> str:
-    """Why torch finds no GPU, in one line."""
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-    except (RuntimeError, AssertionError, OSError) as error:
-        return " ".join(str(error).split(". ")[0].split()).rstrip(".")
-    return "the driver shows none"

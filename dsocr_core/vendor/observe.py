@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, TextStreamer
 
-from dsocr_core.models.best_two import BestTwo
+from dsocr_core.models.blocks.decoder import BestTwo
 from dsocr_core.models.family import MODELS
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import TopTwo, top_two_steps

@@ -9,9 +9,9 @@ import torch
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.doctor import _gpus
-from dsocr_core.engine.device import resolve_device
+from dsocr_core.engine.device import no_gpu, resolve_device
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-from dsocr_core.models.devices import Gpu, no_gpu
+from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.weights import _require_gpu, weight_bytes
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint

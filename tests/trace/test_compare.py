@@ -70,8 +70,9 @@ def test_a_fingerprint_is_the_sum_and_the_sum_weighted_by_place(size: int) -> No
 # --- dumps ----------------------------------------------------------------------------------------
 
 
-def test_a_dump_gives_back_what_was_written(tmp_path: Path) -> None:
-    writer = Recorder(tmp_path, {"backend": "mine", "versions": {"torch": "1"}}, buffer_bytes=20)
+def test_a_dump_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr_core.models.taps.files.BUFFER_BYTES", 20)
+    writer = Recorder(tmp_path, {"backend": "mine", "versions": {"torch": "1"}})
     first = torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16)
     writer.begin_call()
     writer.write("sam.out", first)

@@ -1,4 +1,4 @@
-"""The language model: embeddings, layers, head. Letters: B batch, N tokens, C hidden, V vocabulary."""
+"""The language model, and the best two of its logits. B batch, N tokens, C hidden, V vocabulary."""
 
 import torch
 from torch import Tensor, nn
@@ -50,3 +50,22 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cache, rotary, core)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class BestTwo:
+    """Recorder of each step's two best logits, which stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self._ids, self._logits = list[Tensor](), list[Tensor]()
+
+    def add(self, logits: Tensor, chosen: Tensor) -> None:
+        """Add a step: logits (V,) with banned tokens at -inf, and the chosen token, ()."""
+        place = chosen[None]  # (1,)
+        rest = logits.scatter(0, place, float("-inf")).max(dim=0, keepdim=True)
+        self._ids += [place, rest.indices]
+        self._logits += [logits.gather(0, place), rest.values]
+
+    def pairs(self) -> tuple[list[int], list[float]]:
+        """Ids and logits of every step, two of each, copied to the host."""
+        ids, logits = (torch.cat(rows).tolist() if rows else [] for rows in (self._ids, self._logits))
+        return ids, logits

@@ -39,11 +39,8 @@ class Qwen2Encoder(nn.Module):
         return self.norm(x)[:, count:]
 
     def queries_for(self, count: int) -> Tensor:
-        """Learned queries for a view with that many features, (T, C). Raises ValueError for other sizes."""
-        for queries in (self.query_768, self.query_1024):
-            if queries.num_embeddings == count:
-                return queries.weight
-        raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
+        """Learned queries for a view with that many features, (T, C). Raises KeyError for other sizes."""
+        return {each.num_embeddings: each.weight for each in (self.query_768, self.query_1024)}[count]
 
     def rotary_tables(self, positions: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines, (N, D) float32, of frequencies rounded to the weights' dtype, as published."""

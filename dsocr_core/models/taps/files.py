@@ -41,10 +41,9 @@ class Recorder:
         about: Mapping[str, Any],
         only: Sequence[str] = (),
         check: Callable[[], None] = lambda: None,
-        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.directory, self._about, self._buffer_bytes = directory, dict(about), buffer_bytes
+        self.directory, self._about = directory, dict(about)
         self._only, self._check = tuple(only), check
         self._calls: list[dict[str, list[str]]] = []
         self._passes: Counter[str] = Counter()
@@ -87,7 +86,7 @@ class Recorder:
         names.append(key)
         # Always a copy: the next operation may overwrite the tensor.
         self._unwritten[key] = value.detach().to("cpu", copy=True).contiguous()
-        if sum(tensor.nbytes for tensor in self._unwritten.values()) >= self._buffer_bytes:
+        if sum(tensor.nbytes for tensor in self._unwritten.values()) >= BUFFER_BYTES:
             self._flush()
 
     def close(self, **more: Any) -> None:
