@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from dsocr_core.models.family import MODELS
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.preprocess import prepare, stacked, tensor_sha256
+from dsocr_core.page.resizing import padded_area
 from dsocr_core.page.tiling import image_token_count, page_grid
 from tests.published.remote_code import published_page
 
@@ -75,3 +76,13 @@ def test_a_page_whose_side_rounds_to_no_pixel_is_read_as_grey(
     page = prepare(Image.new("RGB", size, (255, 0, 0)), MODELS["deepseek_ocr"].presets[preset])
     assert page.image_size == size and bool((page.global_view == 127).all()) is grey
     assert len(page.tiles) == 9 * (preset == "gundam") and (page.tiles == (255, 0, 0)).all()
+
+
+def test_a_thousand_paddings_are_pillows_own() -> None:
+    """Sizes of no pixel have no area. Windows and weights are held to Pillow by tests/engine."""
+    sizes = random.Random(24)
+    for _ in range(1000):
+        before, side = (sizes.randint(1, 120), sizes.randint(1, 120)), sizes.randint(1, 90)
+        (width, height), (left, top) = padded_area(before, side)
+        area = (left, top, left + width, top + height) if width and height else None
+        assert ImageOps.pad(Image.new("L", before, 255), (side, side)).getbbox() == area, (before, side)

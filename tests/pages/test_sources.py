@@ -68,3 +68,13 @@ def test_typed_paths_stay_under_the_roots(tmp_path: Path) -> None:
     (root / "page.png").unlink()
     with pytest.raises(DsocrError, match="no images or PDFs"):  # the link is left out
         sources.typed_pages(str(root), roots)
+
+
+def test_an_error_of_an_upload_names_it_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "UPLOADS", tmp_path / "uploads")
+    stored = sources.store_upload("torn.pdf", b"%PDF-1.4 torn", sources.UPLOADS)
+    with pytest.raises(DsocrError, match=r"^torn\.pdf: ") as error, sources.own_names():
+        sources.typed_pages(str(stored), ()).take(0)
+    assert str(tmp_path) not in str(error.value)
