@@ -79,6 +79,8 @@ def test_outcomes_and_exit_codes(
     assert document["slower"] == slower and bool(document["contended"]) == bool(benches.contended)
     by_metric = {row["metric"]: row for row in document["metrics"]}
     assert list(by_metric) == ["tokens/s", "prefill", "sam", "pages/s"], "short stages are not asked for"
+    measured = [row for row in by_metric.values() if row["low"] is not None]
+    assert all(row["low"] < row["change"] < row["high"] for row in measured), "of rates, too"
     if verdict == "slower" and "sam" in slower:
         sam = by_metric["sam"]
         assert 0.08 < sam["low"] < 0.1 < sam["high"] < 0.12 and sam["change"] == pytest.approx(0.1, abs=0.01)
@@ -215,6 +217,7 @@ def drawn_gate(
 def test_one_gate_of_twenty_errs_and_a_slow_stage_is_found(
     between: float, strays: bool, planted: float, gates: int, fewest: int
 ) -> None:
+    assert error_per_interval(["a", "b"], 8) == 0.05 / 4, "two looks at two metrics"
     random = np.random.default_rng(5)
     found = [drawn_gate(random, [planted, *[1.0] * 5], between, strays) for _ in range(gates)]
     assert sum(each[0] == "slower" for each in found) >= fewest
@@ -231,6 +234,8 @@ def test_a_whole_that_is_slower_waits_for_the_stage() -> None:
     assert judged(prefill="inconclusive", sam="slower").answered
     assert judged(prefill="slower", sam="within").answered
     assert judged(prefill="slower").answered
+    assert judged(prefill="faster", sam="inconclusive").verdict == "inconclusive"
+    assert judged(prefill="inconclusive", sam="slower").verdict == "slower"
 
 
 def test_settings_reach_both_sides_as_options() -> None:

@@ -118,3 +118,10 @@ def test_every_stage_of_some_runs() -> None:
     short = frame[(frame["run_id"] != "b2") | (frame["page"] != "p3")]  # another run that lacks a page
     decode = compare_runs(short, ("a0", "b1")).set_index("stage").loc["decode"]
     assert decode[["runs_b", "pages"]].tolist() == [2, 14]
+
+
+def test_pages_that_disagree_widen_the_interval() -> None:
+    """Runs that are equal say nothing of other pages: five factors from 0.8 to 1.25, half a width of 0.33."""
+    times = np.full((2, 5), 100.0)
+    found = ratio_of_runs(times, times * [0.8, 0.9, 1.0, 1.1, 1.25])
+    assert found.verdict == "inconclusive" and found.low == pytest.approx(math.exp(-0.333), abs=0.01)
