@@ -44,9 +44,8 @@ def test_our_decoding_of_the_first_model_is_said_once_where_the_published_code_d
 ) -> None:
     checkpoint = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
     other = engine_backend(settings_of(checkpoint=str(checkpoint), preset="base"), Opening(tmp_path))
-    backend, published = (
-        make(settings_of(), Opening(tmp_path)) for make in (engine_backend, published_backend)
-    )
+    backend = engine_backend(settings_of(), Opening(tmp_path))
+    published = published_backend(settings_of(), Opening(tmp_path))
     for each in (other, backend):
         each.read(each.settings.request(PAGE))
     assert LINE not in caplog.messages
