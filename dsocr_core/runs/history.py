@@ -38,14 +38,11 @@ from dsocr_core.runs.storage import EntryGone, Leftover, RunStorage
 T = TypeVar("T")
 
 DEFAULT_LOCATION = RUNS_DIRECTORY / "history"
-EXAMPLE = "example"
-"""The tag of the runs that come with the project."""
-SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"
-"""Runs that come with the project. They are only read."""
+EXAMPLE = "example"  # tag of the runs that come with the project
+SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"  # which lie there and are only read
 
 _TRIES = 3
-_MOST_KEPT_ROWS = 500_000
-"""Rows of an answer whose parts are kept for the next time."""
+_MOST_KEPT_ROWS = 500_000  # of an answer whose parts are kept for the next time
 _ANY = (duckdb.Error,)
 _OF_A_FILE = (
     duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException,
@@ -73,11 +70,7 @@ class History:
     """
 
     def __init__(self, *roots: str | Path, cache: Path | None = None) -> None:
-        """Opens the file of what is there, or makes it.
-
-        The first root is the one that new runs and notes go to; the others are only read. Raises StorageError
-        when a root cannot be read, or the cache takes no file.
-        """
+        """Opens or makes the file of what is there; the first root alone is written. Raises StorageError."""
         self._roots = [RunStorage(root) for root in roots or (DEFAULT_LOCATION,)]
         self.storage = self._roots[0]
         self._uses = Uses("the history")
@@ -221,8 +214,7 @@ class History:
     ) -> None:
         """Give a connection the tables, with the rows of these runs, and the views that a statement names.
 
-        `by_arrow`: also where a run of an earlier version lacks a column, and without access to files, which
-        takes longer.
+        `by_arrow`, which takes longer: also where a run lacks a column, and without access to files.
         """
         for name in named(sql):
             rows: object = None
@@ -245,10 +237,7 @@ class History:
         faults: tuple[type[Exception], ...] = _ANY,
         what: str = "the history",
     ) -> T:
-        """Ask; again when a run went away or was damaged since, or the file itself turns out to be damaged.
-
-        Raises HistoryError for what none of them explains.
-        """
+        """Ask; again when a run went away or was damaged since, or the file is. Raises HistoryError."""
         with self._uses.use():
             for left in reversed(range(_TRIES)):
                 file = self._file
@@ -365,9 +354,8 @@ class History:
     ) -> None:
         """Add rows about a run, (page, name, value) each: all of them or none.
 
-        The last row of a kind, page and name is what counts. Kinds of the history itself: `note` (value is
-        its text), `tag` (name is the tag, value on or off), `trash` (on or off). Others add their own
-        (`verdict`).
+        The last row of a kind, page and name counts. Kinds: `note` (value is its text), `tag` (name is the
+        tag, value on or off), `trash` (on or off), and those of others, like `verdict`.
         """
         self._entry(run_id)
         self._annotate([(run_id, kind, *row) for row in rows])
@@ -416,15 +404,11 @@ class History:
 class CheckReport:
     """Findings of a check."""
 
-    other_versions: dict[str, str]
-    """Runs that another version of the program recorded: not read, and no damage."""
-    leftovers: list[Leftover]
-    """Directories of writers that did not finish."""
+    other_versions: dict[str, str]  # runs that another version of the program recorded: no damage
+    leftovers: list[Leftover]  # directories of writers that did not finish
     entries: int
-    damaged: list[tuple[str, str]]
-    """Entries, `runs/<id>` or `annotations/<name>`, of which a file is not what was written, and why."""
-    files: int = 0
-    """Files that are what their checksums say."""
+    damaged: list[tuple[str, str]]  # `runs/<id>` or `annotations/<name>`, and why
+    files: int = 0  # that are what their checksums say
 
 
 def check(history: History) -> CheckReport:

@@ -35,8 +35,7 @@ from dsocr_core.runs.storage import EntryGone, RunStorage, Version, directory_lo
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.02
-"""Seconds between two looks whether another process still writes."""
+_LOOK_S = 0.02  # seconds between two looks whether another process still writes
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,8 @@ from dsocr_core.runs.schema import TABLES, read_rows
 from dsocr_core.runs.storage import UNLISTED, RunStorage
 
 Row = dict[str, Any]
-_TOGETHER = 500
-"""Runs of a transaction."""
-At = tuple[int, str]
-"""Number of a root, and a version there."""
+_TOGETHER = 500  # runs of a transaction
+At = tuple[int, str]  # number of a root, and a version there
 
 DESCRIBED = """
 CREATE TEMP TABLE described (
@@ -131,11 +129,9 @@ class Run:
     version: str
     place: Path
     """The root's folder of runs."""
-    tables: Sequence[str] = ()
-    """Tables it has rows of."""
+    tables: Sequence[str] = ()  # that it has rows of
     damage: str | None = None
-    whole: bool = False
-    """True where it can be asked for."""
+    whole: bool = False  # True where it can be asked for
     document: str | None = None
     record: RunRecord | None = None
     parity_rule: object = None
@@ -247,8 +243,7 @@ def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
 
 
 def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunRecord) -> None:
-    """Count the pages by today's rule; what cannot be read keeps its verdicts, and so does what was identical
-    or could not be compared."""
+    """Count the pages by today's rule; what cannot be read, or was identical, keeps its verdicts."""
     with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
         rows = read_rows(run.directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
         verdicts: dict[str, Verdict] = {row["page"]: row["verdict"] for row in rows}

@@ -44,9 +44,7 @@ SCHEMA_VERSION = 4
 OTHER_VERSION = "recorded by another version"
 """Begins the reason for which a run is not read that is none of damage."""
 CANCELLED = "Cancelled: it holds what was finished by then."
-"""The note of such a run."""
-DRAFTED = ", with drafts"
-"""Behind the name of an engine that verified drafts."""
+DRAFTED = ", with drafts"  # behind the name of an engine that verified drafts
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
@@ -246,8 +244,7 @@ def described_backend(backends: Sequence[str]) -> str | None:
 
 
 def _engine(environments: Sequence[Mapping[str, str]]) -> str | None:
-    """The engine's name. Pages read together are told apart: the time of each holds its share of the others,
-    and compares with no page read alone. So are pages with drafts: how fast they were the drafts decided."""
+    """The engine's name, with what makes times differ from those of a page read alone: batch and drafts."""
     name = agreed(environment.get("engine") for environment in environments)
     together = agreed(environment.get("batch") for environment in environments)
     if name and any("draft" in environment for environment in environments):
@@ -294,22 +291,15 @@ class Recording:
 
     settings: Settings
     command: str | None = None
-    out: Path | None = None
-    """A directory of its own."""
-    save: bool = True
-    """Write the run into the history."""
-    count: CountRows | None = None
-    """Counter of rows of stage_flops."""
-    machine: MachineWatch = field(default_factory=MachineWatch)
-    """Watch since before the first page began."""
-    notes: str | None = None
-    """The reason, where the run ended early."""
-    id: str | None = None
-    """The run's id in the history, once it is there."""
+    out: Path | None = None  # a directory of its own
+    save: bool = True  # into the history
+    count: CountRows | None = None  # counter of rows of stage_flops
+    machine: MachineWatch = field(default_factory=MachineWatch)  # since before the first page began
+    notes: str | None = None  # why the run ended early
+    id: str | None = None  # in the history, once it is there
 
     def __enter__(self) -> Recording:
-        """Say what cannot be written before the first page is read; take up what a writer that was killed
-        left. Raises DsocrError."""
+        """Refuse what cannot be written; take up what a killed writer left. Raises DsocrError."""
         from dsocr_core.runs.run_directory import RunDirectory  # pyarrow comes with it
 
         history = history_location(self.settings)

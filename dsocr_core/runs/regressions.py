@@ -22,10 +22,8 @@ KINDS = ("slower", "look", "faster", "unchanged")
 """A confirmed slowdown, one to look at, a confirmed gain, and all else; in the order of the rows."""
 LOOK_RATIO, LOOK_MS = 1.05, 0.1
 """From here on a slowdown that no interval confirms is one to look at: both have to be reached."""
-STEP = 1.1
-"""Ratio of two commits' rates from which on their step is marked, however few runs there are."""
-_MOST_PAIRS = 60
-"""Workloads and settings, those of the newest runs, that are looked at."""
+STEP = 1.1  # ratio of two commits' rates from which on their step is marked, however few runs there are
+_MOST_PAIRS = 60  # workloads and settings, those of the newest runs, that are looked at
 _SERIES_COLUMNS = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
 COLUMNS = [
     "kind", "verdict", "workload", "name", "stage", "backend", "median_a", "median_b", "times", "ratio",

@@ -42,38 +42,30 @@ if TYPE_CHECKING:
     from dsocr_core.runs.history import History
 
 Row = Mapping[str, Any]
-Key = tuple[str, str | None]
-"""(page, backend)"""
-RunSide = tuple[str, str | None]
-"""(run id, backend)"""
+Key = tuple[str, str | None]  # page, backend
+RunSide = tuple[str, str | None]  # run id, backend
 SCHEMA = TABLES["readings"]
-_NO_BOXES = "boxes_not_known"
-"""Name under which a row's environment says that a result does not know its boxes."""
-_NO_TEXT = "no text is recorded"
-"""The failure of a page that was read, and whose text nobody wrote down."""
-_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}
-"""Columns of the new tokens one by one, and how many values they have of each."""
-_STAGES = {*Stage}
-"""Stages of the models; those of other programs are in no result."""
+_NO_BOXES = "boxes_not_known"  # in a row's environment: the result does not know its boxes
+_NO_TEXT = "no text is recorded"  # failure of a page whose text nobody wrote down
+_STEPS = {
+    "token_texts": 1,
+    "top_ids": 2,
+    "top_logits": 2,
+}  # columns of new tokens, values of each
+_STAGES = {*Stage}  # of the models; those of other programs are in no result
 
 
 @dataclass(frozen=True)
 class PageResults:
     """Outcome of a page, as a run records it."""
 
-    source: str
-    """Name of the page."""
-    image: Path | None = None
-    """Page file; None where it could not be made."""
+    source: str  # name of the page
+    image: Path | None = None  # None where the page's file could not be made
     results: Sequence[OcrResult] = ()
-    errors: Mapping[BackendName, str] = field(default_factory=dict)
-    """Why a backend has no result."""
-    parity: Row | None = None
-    """The row of A and B; None where they were not compared."""
-    keys: Mapping[BackendName, str] = field(default_factory=dict)
-    """Names for all that decided each result."""
-    clean: Mapping[str, bytes] = field(default_factory=dict)
-    """The pictures that a run stores of it."""
+    errors: Mapping[BackendName, str] = field(default_factory=dict)  # why a backend has no result
+    parity: Row | None = None  # None where A and B were not compared
+    keys: Mapping[BackendName, str] = field(default_factory=dict)  # names for all that decided each result
+    clean: Mapping[str, bytes] = field(default_factory=dict)  # the pictures that a run stores of it
 
     @classmethod
     def failed(
@@ -105,17 +97,13 @@ def result_table(
     path: str | None = None,
     files: Sequence[PageFile | None] | None = None,
 ) -> pa.Table:
-    """The row of a result. `path` is the page's file where that is not to be the request's, `files` what its
-    images hold, read now unless it is given.
-    """
+    """The row of a result; `path` and `files` in place of the request's path and its images' content now."""
     row = _row(page, result, files_of(result.request) if files is None else files) | {"key": key}
     return row_table(row | ({} if path is None else {"path": path}), result)
 
 
 def row_table(row: Row, result: OcrResult | None = None) -> pa.Table:
-    """A row of readings. What a column cannot hold (half a surrogate pair, a number too large) is replaced
-    there, and in `exact` as the result has it.
-    """
+    """A row of readings. What a column cannot hold is replaced there, and in `exact` as the result has it."""
     row = {"run_id": "", **row}
     try:
         return pa.Table.from_pylist([row], SCHEMA)

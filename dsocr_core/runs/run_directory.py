@@ -51,10 +51,7 @@ _FACTS = ("backend", "path", "source", "page", "preset", "request", "inputs", "g
 
 CountRows = Callable[[dict[str, Any] | None, str | None, Mapping[str, Iterable[Shape]]], list[Row]]
 """Counter of FLOPs: rows of stage_flops by a model's config, a number type and shapes of each backend."""
-
-
-Done = tuple[BackendName, str, str, Path]
-"""A page that was read: its backend, name, the key that it is found by, and its file."""
+Done = tuple[BackendName, str, str, Path]  # of a page that was read: backend, name, key, file
 
 
 class RunDirectory:
@@ -144,10 +141,7 @@ class RunDirectory:
         ]
 
     def add(self, page: PageResults) -> None:
-        """Record the results of a page. It is on the disk when this returns.
-
-        Several threads may add pages. Raises SchemaError, too.
-        """
+        """Record the results of a page, from any thread, on the disk. Raises SchemaError, too."""
         if not page.results and not page.errors:
             return
         with self._turn:
@@ -180,10 +174,7 @@ class RunDirectory:
     # --- the end --------------------------------------------------------------------------------
 
     def finish(self, record: RunRecord | None = None, count: CountRows | None = None) -> Path:
-        """Make the directory that run, `create`'s record unless it is given. Returns where it is.
-
-        `count` gives rows of stage_flops. Raises EntryExists when the history has a run of this name.
-        """
+        """Make the directory that run, else `create`'s. Returns where it is. Raises EntryExists."""
         record = record or self.record
         assert record is not None
         if self._storage is not None:
@@ -282,10 +273,7 @@ class RunDirectory:
         return name_text(resolved)
 
     def _readings(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[int, pa.Table]]:
-        """Rows of the run, numbered 0, and of the parts by their numbers, some at a time.
-
-        Raises pyarrow's errors and OSError.
-        """
+        """Rows of the run, numbered 0, and of the parts, some at a time. Raises pyarrow's errors, OSError."""
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         whole = self.directory / "readings.parquet"
         if whole.exists():

@@ -131,11 +131,8 @@ TABLES: dict[str, pa.Schema] = {
 }  # fmt: skip
 
 VIEWS: dict[str, str] = {
-    "images": "SELECT run_id, page, source, path, width, height, bytes, sha256, preset, grid_columns, "
-    "grid_rows, prompt_tokens, new_tokens, finish_reason, backend, text_raw, error FROM readings",
     "boxes": "SELECT run_id, page, backend, unnest(box) FROM "
     "(SELECT run_id, page, backend, unnest(boxes) AS box FROM readings)",
-    "stage_timings": "SELECT * FROM timings",
 }
 """Views that people's SQL and the pages ask, by name."""
 AGGREGATES = ("page", "mean", "std")
@@ -143,11 +140,7 @@ _NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "
 
 
 def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null.
-
-    Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
-    one is not allowed, and for times that are negative or not finite.
-    """
+    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null. Raises SchemaError."""
     names = sorted({"run_id"}.union(*rows, TABLES[name].names))
     return checked_table(name, run_id, pa.table({each: _array(name, each, rows) for each in names}))
 
@@ -204,9 +197,7 @@ def encodable_value(value: Any) -> Any:
 def read_rows(
     source: Path | pa.Buffer, schema: pa.Schema | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """All rows of a Parquet file, or of its bytes, or those columns of it; with `schema` its columns in their
-    order, those that the file lacks empty. Raises pyarrow's errors and OSError.
-    """
+    """All rows of a Parquet file, or some columns, by a schema if there is one. Raises pyarrow's errors."""
     table = parquet_file(source).read(columns and [*columns], use_threads=False)
     return table if schema is None else with_columns(table, schema)
 

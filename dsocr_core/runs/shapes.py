@@ -32,10 +32,8 @@ class Shape:
     """Shape of a page."""
 
     preset: str
-    grid: tuple[int, int]
-    """Tiles as (columns, rows)."""
-    prompt_tokens: int
-    """Positions of the whole prompt, the image's span included."""
+    grid: tuple[int, int]  # tiles as (columns, rows)
+    prompt_tokens: int  # positions of the whole prompt, the image's span included
     new_tokens: int
 
     def __str__(self) -> str:

@@ -17,13 +17,10 @@ from dsocr_core.base.formatting import duration, plural, significant, speed_rati
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import WHOLE, in_order, pages_together
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.results import RunSide
 from dsocr_core.runs.statistics import COPY, ERROR, NEUTRAL_BAND, SURE, TOTAL, Ratio, compare_runs
 
-RunSide = tuple[str, str | None]
-"""(run id, backend)"""
-
-MOST_RUNS = 30
-"""Draws of a side."""
+MOST_RUNS = 30  # draws of a side
 LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
@@ -38,8 +35,7 @@ class Pair:
     b: RunSide
     runs_a: Sequence[str]
     runs_b: Sequence[str]
-    one_kind: bool = False
-    """True where both are of one commit, machine and setting."""
+    one_kind: bool = False  # True where both are of one commit, machine and setting
 
 
 def compare_speed(history: History, a: RunSide, b: RunSide, contended: bool = False) -> pd.DataFrame:
@@ -112,8 +108,7 @@ def compare_processes(
 ) -> pd.DataFrame:
     """`statistics.compare_runs` of benches that took turns, a row a stage, one of whole pages, one a rate.
 
-    `rates` has by run what its process did a second, all of its pages together (`tokens/s`, `pages/s`); their
-    rows are of milliseconds, as all others. Empty without a round. Raises HistoryError.
+    `rates` has by run what its process did a second (`tokens/s`, `pages/s`). Raises HistoryError.
     """
     if not rounds:
         return pd.DataFrame(columns=["stage", *Ratio.__dataclass_fields__])

@@ -68,10 +68,7 @@ def answer(
 
 
 def select_only(statement: str) -> str | None:
-    """Why a statement of a person is not run; None when it is one SELECT.
-
-    What a SELECT itself may not do, the database refuses.
-    """
+    """Why a statement of a person is not run; None when it is one SELECT."""
     kinds = []
     with contextlib.suppress(ValueError):  # a kind for which DuckDB's Python package has no name
         try:

@@ -18,41 +18,28 @@ Verdict = Literal["faster", "slower", "within", "inconclusive"]
 """Outcome of B against A: beyond the neutral band, inside of it, or neither."""
 Array = npt.NDArray[np.float64]
 
-NEUTRAL_BAND = 0.02
-"""Differences up to 2% are noise: clocks and other processes cause as much."""
-
-ERROR = 0.05
-"""Share of intervals that may miss the truth."""
-
-FEWEST_PAGES, FEWEST_RUNS = 5, 2
-"""With fewer pages, or runs a side, no interval is believed."""
-
-TOTAL = "total"
-"""The stage that is a page as a whole, and comes last."""
-
-COPY = re.compile(r" #\d+$")
-"""Behind the name of a page that a run has read more than once."""
+NEUTRAL_BAND = 0.02  # differences up to 2% are noise: clocks and other processes cause as much
+ERROR = 0.05  # share of intervals that may miss the truth
+FEWEST_PAGES, FEWEST_RUNS = 5, 2  # with fewer pages, or runs a side, no interval is believed
+TOTAL = "total"  # the stage that is a page as a whole, and comes last
+COPY = re.compile(r" #\d+$")  # behind the name of a page that a run has read more than once
 
 
 @dataclass(frozen=True)
 class Ratio:
     """Time of B over time of A on the same pages; below 1 means that B is faster."""
 
-    n: int
-    """Independent draws of the side that has fewer: its runs, each of them a process of its own."""
+    n: int  # runs of the side that has fewer, each of them a process of its own
     runs_a: int
     runs_b: int
     pages: int
-    median_a: float
-    """Median over a run's pages; of several runs the median of theirs."""
+    median_a: float  # over a run's pages; of several runs the median of theirs
     median_b: float
-    ratio: float
-    """NaN where there is no interval: never from one page or one process."""
+    ratio: float  # NaN where there is no interval: never from one page or one process
     low: float
     high: float
     verdict: Verdict
-    why: str = ""
-    """Why it is inconclusive, where more of the same would not change that."""
+    why: str = ""  # it is inconclusive, where more of the same would not change that
 
 
 def ratio_of_runs(
@@ -89,8 +76,7 @@ def ratio_of_runs(
     return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
 
 
-_LARGEST_LOG = 700.0
-"""The exponential of more is no float: two runs that differ much may say nothing."""
+_LARGEST_LOG = 700.0  # the exponential of more is no float
 
 
 @cache

@@ -30,13 +30,10 @@ DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
 UNLISTED = "its folder cannot be listed"
 _ANNOTATION_LIMIT = 2**25
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
-_TOGETHER = 64
-"""Files that are fetched from an object store at a time."""
-_PART = ".part-"
-"""Begins the name of a file that is being written; readers do not see it."""
+_TOGETHER = 64  # files that are fetched from an object store at a time
+_PART = ".part-"  # begins the name of a file that is being written; readers do not see it
 
-Version = tuple[str, str]
-"""State of a run's folder and its files: it changes with any of them."""
+Version = tuple[str, str]  # state of a run's folder and of its files
 
 
 class EntryExists(StorageError):
@@ -72,10 +69,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def put_file(file: Path, content: bytes, new: bool = False) -> bool:
-    """Put a file down, whole or not at all, and on the disk; False where a `new` one is there already.
-
-    Of several writers of a new one, one makes it.
-    """
+    """Put a file down, whole or not at all, and on the disk; False where a `new` one is there already."""
     target = file.with_name(f"{_PART}{secrets.token_hex(8)}") if new else file
     write_whole(target, content, sync=True)
     if new:
@@ -104,10 +98,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_into(directory: Path) -> Iterator[None]:
-    """Own a run directory, made if need be, and removed where nothing was written.
-
-    Raises DirectoryBusy, StorageError when nothing can be written there.
-    """
+    """Own a run directory, made if need be, removed if empty. Raises DirectoryBusy, StorageError."""
     with contextlib.ExitStack() as lock:
         owned = False
         try:
@@ -159,10 +150,7 @@ class RunStorage:
         return {each.name for each in self._scan("runs")}
 
     def versions(self, before: Mapping[str, Version] = {}) -> dict[str, Version]:
-        """Runs by name; what cannot be listed has UNLISTED with the cause. Raises StorageError.
-
-        `before` are earlier versions: they count where the folder is the same.
-        """
+        """Runs by name; what cannot be listed is UNLISTED, and what is as `before` is not looked into."""
         found: dict[str, Version] = {}
         for each in self._scan("runs"):
             try:
@@ -225,10 +213,7 @@ class RunStorage:
             yield directory
 
     def publish(self, written: Path, name: str, replace: bool = False) -> Path:
-        """Make a directory from `scratch` a run, with `replace` in place of one that is there.
-
-        Raises EntryExists or StorageError.
-        """
+        """Make a directory from `scratch` a run, or `replace` one. Raises EntryExists, StorageError."""
         entry = self._entry(name)
         with writing(entry):
             entry.parent.mkdir(parents=True, exist_ok=True)
@@ -328,8 +313,7 @@ class FileStore:
     def put(self, name: str, content: bytes, new: bool = False) -> bool:
         """Write a file, a `new` one only where there is none; tell whether this call wrote it.
 
-        Of several writers of a new one, one makes it; at a URL that holds for those that are not at the same
-        moment.
+        Of several writers of a new one, one makes it; at a URL not at the same moment.
         """
         with self._errors(name):
             if self.root is not None:

@@ -118,7 +118,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Any:
         rows, _ = history.query("flop_gaps")
         shapes = history.sql(
             "SELECT DISTINCT run_id, backend, preset, grid_columns, grid_rows, prompt_tokens, new_tokens "
-            "FROM images WHERE error IS NULL AND new_tokens > 0"
+            "FROM readings WHERE error IS NULL AND new_tokens > 0"
         )
     return rows, shapes
 

@@ -39,7 +39,7 @@ def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(seeds: Hi
     assert rows["of"].tolist() == ["fast ×256 · prefill › sam", "fast ×256 · preprocess"]
     # By SQL: medians over all 512 pages of each run.
     medians = seeds.sql(
-        "SELECT median(milliseconds) FROM stage_timings WHERE stage = 'sam' AND aggregate = 'page' AND "
+        "SELECT median(milliseconds) FROM timings WHERE stage = 'sam' AND aggregate = 'page' AND "
         "run_id IN ('20261128-131625-b8566b97', '20261128-190651-89753832') GROUP BY run_id ORDER BY 1"
     ).iloc[:, 0]
     assert rows.loc[0, ["median_a", "median_b"]].tolist() == pytest.approx(medians.tolist())

@@ -165,7 +165,7 @@ def measure(root: Path) -> dict[str, Any]:
     start = time.perf_counter()
     with History(root) as history:
         open_s, runs = time.perf_counter() - start, len(history)
-        rows = int(history.sql("SELECT count(*) AS n FROM stage_timings")["n"].iloc[0])
+        rows = int(history.sql("SELECT count(*) AS n FROM timings")["n"].iloc[0])
         queries = [_time_query(*case) for case in _cases(history)]
         refreshes = [_refresh_after_a_run(history, 900_000 + extra, rows // runs) for extra in range(3)]
         flops_s = _seconds(lambda: history.query("gap_stages"))

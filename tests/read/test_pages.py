@@ -276,7 +276,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     assert info["source_image"] == name_text(odd)
     with History(tmp_path / "imported") as history:
         import_paths(history, [out])
-        [row] = history.sql("FROM images").to_dict("records")
+        [row] = history.sql("FROM readings").to_dict("records")
         assert Path(text_name(row["path"])) == odd.resolve() and text_name(row["page"]) == odd.name
 
 

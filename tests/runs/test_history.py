@@ -48,14 +48,14 @@ def test_runs_of_others_come_and_go_with_a_refresh_in_the_order_of_their_time(tm
             RunStorage(tmp_path / "h").remove(name)
         assert history.refresh() == 3 and run_names(history) == ["zone"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
-        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
+        assert history.sql("SELECT count(*) AS n FROM timings")["n"].tolist() == [1]
 
 
 def test_further_places_are_only_read_and_the_first_one_counts(tmp_path: Path) -> None:
     write(tmp_path / "shipped", "old", "both")
     write(tmp_path / "mine", "both")
     before = sorted((tmp_path / "shipped").rglob("*"))
-    of_both = "SELECT milliseconds FROM stage_timings WHERE run_id = 'both'"
+    of_both = "SELECT milliseconds FROM timings WHERE run_id = 'both'"
     for _ in range(2):
         with History(tmp_path / "mine", tmp_path / "shipped") as history:
             assert sorted(history.run_ids()) == ["both", "old"]
@@ -162,7 +162,7 @@ def answers(history: History) -> int:
     """Every kind of question about all that opens; returns how many runs answered."""
     run_ids = history.run_ids()
     history.query("stage_summary")
-    found = history.sql("SELECT run_id, text FROM images JOIN boxes USING (run_id, page)")
+    found = history.sql("SELECT run_id, text FROM readings JOIN boxes USING (run_id, page)")
     assert set(found["run_id"]) == set(run_ids) and set(found["text"]) == {"a box"}
     for run_id in run_ids:
         assert len(history.tables(run_id)["readings"]) == 4

@@ -65,11 +65,11 @@ def put(file: Path, table: pa.Table) -> None:
 
 
 def answers(history: History) -> list[pd.DataFrame]:
-    times = "SELECT run_id, stage, page, milliseconds, (SELECT count(*) FROM images) AS images"
+    times = "SELECT run_id, stage, page, milliseconds, (SELECT count(*) FROM readings) AS images"
     return [
         *(history.query(name)[0] for name in ("runs", "stage_summary", "filter_values")),
         history.query("facts", run_ids=history.run_ids())[0],
-        history.sql(f"{times} FROM stage_timings ORDER BY ALL"),
+        history.sql(f"{times} FROM timings ORDER BY ALL"),
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_run_of_other_columns_is_named_and_one_of_fewer_is_read(root: Path, in
         put(root / "runs" / "e" / "timings.parquet", pa.table({"run_id": ["e"]}))
         assert history.refresh() == 1 and history.run_ids() == [*RUNS, "d"]
         assert "timings.parquet: is no table of this version" in history.problems["runs/e"]
-        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [12]
+        assert history.sql("SELECT count(*) AS n FROM timings")["n"].tolist() == [12]
         write(root, "f", 5)  # a damaged one does not stand in the way, nor is it read again
         assert history.refresh() == 1 and ingested == [*RUNS, "d", "e", "f"]
         assert history.run_ids() == [*RUNS, "d", "f"] and list(history.problems) == ["runs/e"]

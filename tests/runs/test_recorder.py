@@ -44,10 +44,10 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, both: Comp
         [run] = history.runs().to_dict("records")
         assert history.record(str(recorder.id)).environment["machine"]["cores"]
         names = sorted(path.name for path in history.directory(run["run_id"]).iterdir())
-        images = history.sql("select * from images order by page, backend").to_dict("records")
+        images = history.sql("select * from readings order by page, backend").to_dict("records")
         parity = history.sql("from parity order by page").to_dict("records")
         of_page = "where page = 'page.png' and backend = 'eager'"
-        times = history.sql(f"from stage_timings {of_page}").to_dict("records")
+        times = history.sql(f"from timings {of_page}").to_dict("records")
         boxes = history.sql(f"from boxes {of_page}").to_dict("records")
     assert names == ["SHA256SUMS", "parity.parquet", "readings.parquet", "run.json", "timings.parquet"]
     pages = [(row["page"], row["backend"], str(row["error"])) for row in images]

@@ -87,7 +87,7 @@ def test_the_figure_of_a_bench_is_what_sql_gives(seeded: History) -> None:
     run_id = "20261123-120255-4306169d"
     [engine] = json.loads((SEED_LOCATION / "runs" / run_id / "bench.json").read_bytes())["engines"]
     rate = seeded.sql(
-        "SELECT median(1000 * (new_tokens - 1) / milliseconds) AS rate FROM stage_timings JOIN images "
+        "SELECT median(1000 * (new_tokens - 1) / milliseconds) AS rate FROM timings JOIN readings "
         f"USING (run_id, page) WHERE stage = 'decode' AND run_id = '{run_id}'"
     )["rate"].iloc[0]
     assert rate == pytest.approx(engine["tokens_per_s"]["median"], rel=1e-9)

@@ -16,7 +16,7 @@ from dsocr_core.runs.schema import TABLES as OF_A_RUN
 from dsocr_core.runs.statements import Limits, OverLimit
 from tests.support.made_up_runs import timing, write_run
 
-TABLES = ("runs", "stage_timings", "images")
+TABLES = ("runs", "timings", "readings")
 """One of each kind: a table of the index with what came later, a view over those, a statement's own view."""
 
 _CHANGES = (
@@ -25,9 +25,9 @@ _CHANGES = (
     "COPY {t} FROM '{file}'",
 )  # fmt: skip
 _OTHERS = (
-    "COPY images TO '{file}'", "COPY (FROM images) TO '{directory}/run.json' (FORMAT csv)",
+    "COPY readings TO '{file}'", "COPY (FROM readings) TO '{directory}/run.json' (FORMAT csv)",
     "WITH gone AS (DELETE FROM runs RETURNING *) SELECT * FROM gone", "ATTACH '{directory}/new.duckdb'",
-    "EXPLAIN ANALYZE COPY images TO '{file}'", "EXPORT DATABASE '{directory}/all'",
+    "EXPLAIN ANALYZE COPY readings TO '{file}'", "EXPORT DATABASE '{directory}/all'",
     "SET enable_external_access = true", "SET lock_configuration = false", "SET memory_limit = '1GB'",
     "PRAGMA enable_profiling", "INSTALL httpfs", "CREATE PERSISTENT SECRET s (TYPE s3)",
     "SELECT * FROM read_text('/etc/hostname')", "FROM '/etc/passwd'", "FROM glob('/etc/*')", "FROM '{file}'",
@@ -79,8 +79,8 @@ def test_what_would_write_or_reads_elsewhere_is_refused(
 
 def test_every_table_that_can_be_read_is_listed_with_its_columns(history: History) -> None:
     listed = history.sql(READABLE).set_index("name")["columns"]
-    of_all = {"runs", "facts", "annotations", "stage_timings", "marks", "page_totals"}
-    assert {*of_all, *OF_A_RUN, "images", "boxes"} <= set(listed.index)
+    of_all = {"runs", "facts", "annotations", "timings", "marks", "page_totals"}
+    assert {*of_all, *OF_A_RUN, "readings", "boxes"} <= set(listed.index)
     assert listed["marks"] == "run_id, tags, note, trashed"
     for name in (*TABLES, "marks", "page_totals"):
         assert history.sql(f"FROM {name} LIMIT 0").columns.tolist() == listed[name].split(", "), name
