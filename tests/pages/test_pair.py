@@ -102,6 +102,7 @@ def results(tmp_path: Path) -> tuple[OcrResult, OcrResult]:
 def test_blocks_follow_reading_order_and_their_csv_is_safe(results: tuple[OcrResult, OcrResult]) -> None:
     table = tabs.block_table(view(pair(*results)))
     assert list(table["status"][:5]) == ["matched", "moved", "relabelled", "only A", "only B"]
+    assert list(tabs.block_table(view(pair(read("one"), read("two"))))["status"]) == ["text differs"]
     table.loc[0, "A text"] = "=cmd|' /C calc'!A0"
     back = pd.read_csv(io.BytesIO(csv_of(table)))
     assert back["A text"][0] == "'=cmd|' /C calc'!A0" and back["IoU"][0] == pytest.approx(1.0)
