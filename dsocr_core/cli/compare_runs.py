@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _RUN_DOCUMENT = "run.json"
 _MOST_TOGETHER = 256
+_PAGES_AT_ONCE = 2000
+"""Pages of two outputs that are compared at a time."""
 _HOW = ("engine", "checkpoint", "device", "dtype", "attention", "rotary")
 """Settings of the second reading that win over the run's where they are on the command line."""
 _WHERE = ("vendor", "history", "tolerance", "clean_pages", "draft", "a", "b")
@@ -73,12 +75,14 @@ def compare_runs(
     fails too. Raises DsocrError.
     """
     # DuckDB and pandas are loaded after the command line is known to be good.
-    from dsocr_core.review.document import document
+    from dsocr_core.review.document import document, merged
     from dsocr_core.review.html import html_report
     from dsocr_core.review.junit import junit_report
     from dsocr_core.review.review import open_review
     from dsocr_core.runs.history import SEED_LOCATION, History
 
+    if len(names) == 2 and all(map(is_output, names)) and not (chosen.html or chosen.junit or explain):
+        return _listed(merged(map(document, _reviews_of_outputs(chosen, names))))
     with ExitStack() as stack:
         locations, ids = zip(*(location_and_id(name, location, stack) for name in names), strict=True)
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
@@ -107,12 +111,42 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     return str(folder), take_run(name, folder, output)
 
 
+def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str]) -> Iterator[Review]:
+    """Reviews of two outputs of a cluster, some shards at a time where both have the same: any number fits.
+
+    Raises DsocrError.
+    """
+    from dsocr_core.base.paths import Temporary
+    from dsocr_core.review.review import open_review
+    from dsocr_core.runs.history import History
+    from dsocr_core.runs.importers.own_run import complete_output, read_sharded_run, run_of_shards
+    from dsocr_core.runs.run_directory import RunDirectory
+
+    outputs = [complete_output(name) for name in names]
+    shards = [[marker.shard for marker in markers] for _, markers in outputs]
+    if shards[0] and shards[0] == shards[1]:
+        step = max(1, _PAGES_AT_ONCE // max(marker.pages for marker in outputs[0][1]))
+        parts = (
+            [run_of_shards(run, markers[first : first + step]) for run, markers in outputs]
+            for first in range(0, len(shards[0]), step)
+        )
+    else:
+        parts = iter([[read_sharded_run(name) for name in names]])
+    for part in parts:
+        with Temporary("compare") as folder, ExitStack() as stack:
+            for run in part:
+                run.write(RunDirectory.create(folder, run.record))
+            history = stack.enter_context(History(folder, cache=Path(folder)))
+            ids = [run.record.id for run in part]
+            yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
+
+
 def _listed(values: dict[str, Any]) -> Compared:
     """The review's document, as it is printed."""
     from dsocr_core.read.report import PARITY_WORDS, SHOWN, parity_table
 
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
-    more = f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page"
+    more = f"... and {len(rows) - SHOWN} more in --json, none of them worse"
     verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
     shown = [
         parity_table((row["image"], row) for row in rows[:SHOWN]),

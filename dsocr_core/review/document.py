@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dsocr_core.base.formatting import plural, speed_ratio
@@ -14,6 +14,9 @@ from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
 from dsocr_core.review.verdicts import DECISIONS, Given, Judgement, decision, outcome, rejected
 from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL
+
+MOST_PAGES = 1000
+"""Pages that a document of several reviews has."""
 
 
 def document(review: Review) -> dict[str, Any]:
@@ -58,6 +61,25 @@ def document(review: Review) -> dict[str, Any]:
     }
 
 
+def merged(documents: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """One document of reviews of the same two sides, each of other pages, with the worst MOST_PAGES of them.
+
+    Of several it has no stages: their times are of parts of a run.
+    """
+    whole = next(documents)
+    for one in documents:
+        for name in ("passed", "failed", "only_a", "only_b", "changed", "rejected"):
+            whole[name] += one[name]
+        for name in ("parity", "kinds", "verdicts"):
+            numbers = {key: count + whole[name].get(key, type(count)()) for key, count in one[name].items()}
+            whole[name] |= numbers
+        rows = sorted([*whole["pages"], *one["pages"]], key=lambda row: -row["score"])
+        whole |= {"pages": rows[:MOST_PAGES], "stages": []}
+        count, fails = sum(whole["parity"].values()), whole["failed"]
+        whole["headline"] = counted(whole["changed"], count, fails, (whole["only_a"], whole["only_b"]))
+    return whole
+
+
 def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
     return to_document(page.report, page.differences) | {
@@ -78,16 +100,19 @@ def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> d
 
 def headline(review: Review) -> str:
     """Say what came out in one line: "B is 1.31x slower than A, 3 of 500 pages changed, 1 fails"."""
-    count = sum(not page.in_one_run for page in review.pages)
-    failed = sum(page.fails for page in review.pages)
-    differ = sum(page.changed for page in review.pages)
+    both = [page for page in review.pages if not page.in_one_run]
+    alone = Counter(page.names.index(None) for page in review.pages if page.in_one_run)
+    numbers = sum(page.changed for page in both), len(both), sum(page.fails for page in both)
+    return f"{speed_words(review)}, {counted(*numbers, (alone[1], alone[0]))}"
+
+
+def counted(differ: int, count: int, failed: int, only: tuple[int, int]) -> str:
+    """Write "3 of 500 pages changed, 1 fails; 2 pages only in A"."""
     result = "none fails" if not failed else f"{failed} fail{'s' * (failed == 1)}"
     pages = f"{differ} of {plural(count, 'page')} changed"
     compared = f"{pages}, {result}" if count else "no page is in both runs"
-    missing = Counter(page.names.index(None) for page in review.pages if page.in_one_run)
-    sides = (("A", missing[1]), ("B", missing[0]))
-    alone = ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in sides if count)
-    return f"{speed_words(review)}, {compared}{f'; {alone}' if alone else ''}"
+    alone = ", ".join(f"{plural(n, 'page')} only in {side}" for side, n in zip("AB", only, strict=True) if n)
+    return f"{compared}; {alone}" if alone else compared
 
 
 def speed_words(review: Review) -> str:

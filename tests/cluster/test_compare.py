@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.cli import compare_runs
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
@@ -87,3 +88,20 @@ def test_an_output_is_compared_with_a_run_and_with_another_output(
     made(tmp_path / "half", shards=2)
     assert main(["compare", out, str(tmp_path / "half")]) == 2
     assert "8 of 10 pages are read" in " ".join("".join(capsys.readouterr()).split())
+
+
+def test_outputs_of_any_size_are_compared_some_shards_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "a", {3: "planted", 9: a_result("nine")})
+    made(tmp_path / "b", {1: a_result("other")})
+    found = []
+    for at_once in (2000, 4):
+        monkeypatch.setattr(compare_runs, "_PAGES_AT_ONCE", at_once)
+        assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 1
+        found.append(json.loads(capsys.readouterr().out))
+        found[-1]["pages"].sort(key=lambda row: row["image"])
+    whole, parts = found
+    assert (parts["passed"], parts["failed"]) == (7, 3) and len(parts["pages"]) == PAGES
+    assert parts["headline"] == "3 of 10 pages changed, 3 fail" and parts["stages"] == []
+    assert {**whole, "headline": "", "stages": []} == {**parts, "headline": ""}

@@ -7,7 +7,7 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,7 @@ from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
 from dsocr_core.runs.schema import TABLES
-from dsocr_core.runs.sharded import COMPLETE, RUN, ShardedRun, readings_table
+from dsocr_core.runs.sharded import COMPLETE, RUN, Marker, ShardedRun, readings_table
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DEPTH_LIMIT = 24
@@ -110,23 +110,32 @@ def take_run(location: str, root: Path, sharded: bool) -> str:
 
 
 def read_sharded_run(location: str) -> ImportedRun:
-    """The run of a complete output, its pages named by their path in the common folder.
+    """The run of a complete output. Raises InvalidFile, also for more than MOST_PAGES."""
+    run, markers = complete_output(location)
+    if sum(marker.pages for marker in markers) > MOST_PAGES:
+        raise InvalidFile(f"has more than {MOST_PAGES:,} pages; compare takes any number of two outputs")
+    return run_of_shards(run, markers)
 
-    Raises InvalidFile.
-    """
+
+def complete_output(location: str) -> tuple[ShardedRun, list[Marker]]:
+    """A complete output, and the markers of its shards in their order. Raises InvalidFile."""
     try:
         run = ShardedRun(location)
-        document = run.run()
-        check_version(document)
-        record = RunRecord.from_json(document)
+        check_version(run.run())
         markers = [*run.markers()]
         planned = (run.document(COMPLETE) or {}).get("pages")
-        found = sum(marker.pages for marker in markers)
-        if found != planned or found > MOST_PAGES:
-            known = "" if planned is None else f" of {planned:,}"
-            raise InvalidFile(
-                f"{found:,}{known} pages are read; taken are complete outputs of {MOST_PAGES:,} at most"
-            )
+    except FAULTS as error:
+        raise InvalidFile(one_line(error)) from error
+    if (found := sum(marker.pages for marker in markers)) != planned:
+        known = "" if planned is None else f" of {planned:,}"
+        raise InvalidFile(f"{found:,}{known} pages are read; taken are complete outputs")
+    return run, markers
+
+
+def run_of_shards(run: ShardedRun, markers: Iterable[Marker]) -> ImportedRun:
+    """The run of some shards, its pages named by their path in the common folder. Raises InvalidFile."""
+    try:
+        record = RunRecord.from_json(run.run())
         pages = [page for marker in markers for page in run.pages(marker)]
     except FAULTS as error:
         raise InvalidFile(one_line(error)) from error
@@ -136,7 +145,8 @@ def read_sharded_run(location: str) -> ImportedRun:
     at = readings.schema.get_field_index("backend")
     backend = pc.fill_null(readings["backend"], next(iter(record.backends), "unknown"))
     readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
-    return ImportedRun(record, Path(location), {"readings": readings, "timings": timing_rows(readings)})
+    place = Path(run.store.location)
+    return ImportedRun(record, place, {"readings": readings, "timings": timing_rows(readings)})
 
 
 # --- archives ---------------------------------------------------------------------------------------
