@@ -124,15 +124,13 @@ def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str]) -> Iterato
 
     outputs = [complete_output(name) for name in names]
     shards = [[marker.shard for marker in markers] for _, markers in outputs]
-    if shards[0] and shards[0] == shards[1]:
-        step = max(1, _PAGES_AT_ONCE // max(marker.pages for marker in outputs[0][1]))
-        parts = (
-            [run_of_shards(run, markers[first : first + step]) for run, markers in outputs]
-            for first in range(0, len(shards[0]), step)
-        )
-    else:
-        parts = iter([[read_sharded_run(name) for name in names]])
-    for part in parts:
+    same, most = shards[0] == shards[1], max(marker.pages for marker in outputs[0][1])
+    step = max(1, _PAGES_AT_ONCE // most) if same else len(shards[0])
+    for first in range(0, len(shards[0]), step):
+        if same:
+            part = [run_of_shards(run, markers[first : first + step]) for run, markers in outputs]
+        else:
+            part = [read_sharded_run(name) for name in names]
         with Temporary("compare") as folder, ExitStack() as stack:
             for run in part:
                 run.write(RunDirectory.create(folder, run.record))

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.reading.writing import StorageError, require_writable, write_whole, writing
 
 DOCUMENT_LIMIT, SMALL_BYTES, MOST_BYTES = 2**22, 2**20, 2**31
@@ -139,10 +140,12 @@ class RunStorage:
     """The runs and annotations in a directory of this machine, or of a file system that it has mounted."""
 
     def __init__(self, location: str | Path) -> None:
-        """Raises StorageError for a URL."""
+        """Raises StorageError for a URL, and for a name that is not UTF-8."""
         self.location = str(location).removeprefix("file://")
         if "://" in self.location:
             raise StorageError(f"{location}: the history is a directory; give a path, or mount the store")
+        if encodable(self.location) != self.location:  # DuckDB takes no other
+            raise StorageError(f"history: {name_text(self.location)} is not UTF-8; give another name")
         self.root = Path(self.location).absolute()
 
     def names(self) -> set[str]:

@@ -126,7 +126,7 @@ def complete_output(location: str) -> tuple[ShardedRun, list[Marker]]:
         planned = (run.document(COMPLETE) or {}).get("pages")
     except FAULTS as error:
         raise InvalidFile(one_line(error)) from error
-    if (found := sum(marker.pages for marker in markers)) != planned:
+    if not (found := sum(marker.pages for marker in markers)) or found != planned:
         known = "" if planned is None else f" of {planned:,}"
         raise InvalidFile(f"{found:,}{known} pages are read; taken are complete outputs")
     return run, markers
