@@ -6,7 +6,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from dsocr_core.backends.on_device import EngineBackend, engine_backend, publish
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.devices import Gpu
-from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
@@ -86,9 +84,3 @@ def test_settings_that_a_backend_does_not_have_are_one_line(
 ) -> None:
     with pytest.raises(DsocrError, match=rf"^{words}[^\n]*$"):
         make(settings_of(**settings)).load()
-
-
-def test_a_precision_is_a_part_of_the_result_caches_key() -> None:
-    settings = Settings(engine="fast")
-    off, eight = (ResultCache(replace(settings, precision=each)) for each in ("off", "fp8-kv"))
-    assert off.keys("fast", settings.request(PAGE)).own != eight.keys("fast", settings.request(PAGE)).own

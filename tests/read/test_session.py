@@ -62,8 +62,8 @@ def test_any_other_setting_is_another_result(session: Session, page: Path, tmp_p
     )  # fmt: skip
     for change in changes:
         assert session.recorded(replace(request, **change)) is None, change
-    dtype = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
-    assert dtype.find(request) is None
+    for own in (Settings(device="cpu", dtype="bfloat16"), Settings(device="cpu", precision="fp8-kv")):
+        assert ResultCache(own, tmp_path / "results").find(request) is None
     engine = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
     assert engine.find(request, ("a",)) is None and engine.find(request, ("b",)) is not None
 
