@@ -28,19 +28,18 @@ from tests.support.made_up_runs import record
 
 PAGES = 10
 TEXT = "<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\nThe quick brown fox"
-Special = Mapping[int, OcrResult | str]
-"""Pages that are read differently, or that failed with that error."""
 
 
 def made(
-    folder: Path, special: Special | None = None, shards: int = 3, shard_pages: int = 4, root: str = "/data"
-) -> Output:
-    """An output with as many of its shards committed."""
+    folder: Path, special: Mapping[int, OcrResult | str] = {}, shards: int = 3, shard_pages: int = 4,
+    root: str = "/data",
+) -> Output:  # fmt: skip
+    """An output with as many of its shards committed; special pages are read differently, or failed."""
     output, job = Output(str(folder)), Job.of(Settings(preset="tiny", a="eager"), (root,), shard_pages)
 
     def read(page: PageRef) -> PageReading:
         times = [(Stage.PREFILL, 2.0), (Stage.DECODE, 3.0)]
-        found = (special or {}).get(page.number, a_result(TEXT, times, environment={"device_name": "one"}))
+        found = special.get(page.number, a_result(TEXT, times, environment={"device_name": "one"}))
         return page.failed(found) if isinstance(found, str) else page.read(found)
 
     files = [f"{root}/{number:02d}.png" for number in range(PAGES)]

@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.cluster import local
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.status import Figures
@@ -111,3 +113,9 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
     finally:
         reader.stop()
     assert (tmp_path / "starts").stat().st_size == min(kills + 1, MOST_STARTS)
+
+
+def test_workers_that_die_while_they_start_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "SpecCluster", Mock(side_effect=RuntimeError("Nanny failed to start.")))
+    with pytest.raises(DsocrError, match=r"no workers could be started .Nanny failed"), local_cluster([{}]):
+        pass

@@ -21,7 +21,6 @@ def marker(index: int, worker: str, began: float, ended: float) -> Marker:
         (0.0, 80, 80, 35.0), (86_400.0, 80, 80, 35.0), (-1e9, 80, 80, 35.0), (0.0, 40, 60, 35.0),
         (0.0, 40, 42 + 2 * GONE_AFTER, 25.0),
     ],
-    ids=["clocks agree", "ahead", "behind", "one pauses", "one has left"],
 )  # fmt: skip
 def test_a_speed_is_the_sum_of_the_workers_that_take_part(
     ahead_s: float, gone_from: int, shards: int, pages_per_s: float

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image, PngImagePlugin
@@ -55,10 +56,6 @@ def test_a_page_that_computes_for_ever_is_ended_and_holds_nobody_up(
     assert opened > 3 and load_image(page).size == (60, 40)
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(("how", "says"), [("waits", r"not open within 0\.1 s"), ("interrupted", "^$")])
 def test_a_process_that_waits_for_ever_or_was_interrupted_is_ended(
     page: Path, monkeypatch: pytest.MonkeyPatch, how: str, says: str
@@ -69,7 +66,7 @@ def test_a_process_that_waits_for_ever_or_was_interrupted_is_ended(
     with monkeypatch.context() as patch:
         patch.setattr(decode_pool, "WALL_SECONDS", 0.1)
         if how == "interrupted":
-            patch.setattr(decode_pool.Child, "receive", interrupt)
+            patch.setattr(decode_pool.Child, "receive", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises((DocumentError, KeyboardInterrupt), match=says):
             load_image(page)
     with pytest.raises(ProcessLookupError):

@@ -217,11 +217,8 @@ def test_chosen_pages_come_in_the_order_given_and_bad_lists_are_refused(pdf: Pat
     for text in ("", "0", "a", "3-2", "1,,2", "10", "1-10", "-3", "1-999999999", "٣", "1.5"):
         with pytest.raises(DocumentError, match="pages '"):
             parse_pages(text, 9)
-    noise().save(tmp_path / "a.png")
-    for file, chosen, says in (
-        (pdf, "4", r"my paper\.pdf: pages '4'"),
-        (tmp_path / "a.png", "1", "none of the"),
-    ):
+    noise().save(image := tmp_path / "a.png")
+    for file, chosen, says in ((pdf, "4", r"my paper\.pdf: pages '4'"), (image, "1", "none of the")):
         with pytest.raises(DocumentError, match=says):
             expand([file], chosen)
 
