@@ -119,10 +119,11 @@ def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str]) -> Iterato
     from dsocr_core.base.paths import Temporary
     from dsocr_core.review.review import open_review
     from dsocr_core.runs.history import History
-    from dsocr_core.runs.importers.own_run import complete_output, read_sharded_run, run_of_shards
+    from dsocr_core.runs.importers.own_run import read_sharded_run, run_of_shards
     from dsocr_core.runs.run_directory import RunDirectory
+    from dsocr_core.runs.sharded import ShardedRun
 
-    outputs = [complete_output(name) for name in names]
+    outputs = [(run, run.complete()) for run in map(ShardedRun, names)]
     shards = [[marker.shard for marker in markers] for _, markers in outputs]
     same, most = shards[0] == shards[1], max(marker.pages for marker in outputs[0][1])
     step = max(1, _PAGES_AT_ONCE // most) if same else len(shards[0])

@@ -28,6 +28,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.record import check_version
 from dsocr_core.runs.results import SCHEMA, result_of, result_table, row_table
 from dsocr_core.runs.schema import read_rows
 from dsocr_core.runs.storage import SMALL_BYTES, FileStore
@@ -213,6 +214,15 @@ class ShardedRun:
             if (marker := _marker(content)) is None:
                 raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it")
             yield marker
+
+    def complete(self) -> list[Marker]:
+        """Markers of all shards in their order. Raises OutputError where a page is not read."""
+        check_version(self.run())
+        markers, planned = [*self.markers()], (self.document(COMPLETE) or {}).get("pages")
+        if not (found := sum(marker.pages for marker in markers)) or found != planned:
+            known = "" if planned is None else f" of {planned:,}"
+            raise OutputError(f"{found:,}{known} pages are read; taken are complete outputs")
+        return markers
 
     def pages(self, marker: Marker) -> list[PageReading]:
         """Pages of a shard, after both its files are checked against their checksums."""

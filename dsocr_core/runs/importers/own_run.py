@@ -27,7 +27,7 @@ from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
 from dsocr_core.runs.schema import TABLES
-from dsocr_core.runs.sharded import COMPLETE, RUN, Marker, ShardedRun, readings_table
+from dsocr_core.runs.sharded import RUN, Marker, ShardedRun, readings_table
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DEPTH_LIMIT = 24
@@ -111,25 +111,14 @@ def take_run(location: str, root: Path, sharded: bool) -> str:
 
 def read_sharded_run(location: str) -> ImportedRun:
     """The run of a complete output. Raises InvalidFile, also for more than MOST_PAGES."""
-    run, markers = complete_output(location)
+    try:
+        run = ShardedRun(location)
+        markers = run.complete()
+    except FAULTS as error:
+        raise InvalidFile(one_line(error)) from error
     if sum(marker.pages for marker in markers) > MOST_PAGES:
         raise InvalidFile(f"has more than {MOST_PAGES:,} pages; compare takes any number of two outputs")
     return run_of_shards(run, markers)
-
-
-def complete_output(location: str) -> tuple[ShardedRun, list[Marker]]:
-    """A complete output, and the markers of its shards in their order. Raises InvalidFile."""
-    try:
-        run = ShardedRun(location)
-        check_version(run.run())
-        markers = [*run.markers()]
-        planned = (run.document(COMPLETE) or {}).get("pages")
-    except FAULTS as error:
-        raise InvalidFile(one_line(error)) from error
-    if not (found := sum(marker.pages for marker in markers)) or found != planned:
-        known = "" if planned is None else f" of {planned:,}"
-        raise InvalidFile(f"{found:,}{known} pages are read; taken are complete outputs")
-    return run, markers
 
 
 def run_of_shards(run: ShardedRun, markers: Iterable[Marker]) -> ImportedRun:
