@@ -80,7 +80,7 @@ def _decoded(content: bytes, errors: str) -> str:
 
 
 def as_json(text: str) -> dict[str, Any]:
-    """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
+    """A JSON object of finite numbers. Raises InvalidFile; NaN and Infinity are refused."""
     return parse_json(text)
 
 
