@@ -23,7 +23,7 @@ def to_its_end(out: Path) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.split()
 
 
-@pytest.mark.parametrize("outputs", [1, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outputs", [1, pytest.param(50, marks=(pytest.mark.slow, pytest.mark.timeout(900)))])
 def test_a_driver_killed_at_any_point(tmp_path: Path, outputs: int) -> None:
     """Four times an output; each start goes on by itself with what was left, and reads nothing again."""
     moments = random.Random(5)
