@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
+from rich.status import Status
 from rich.text import Text
 
 from dsocr_core.base.console import SafeConsole
@@ -82,7 +83,8 @@ def compare_runs(
     from dsocr_core.runs.history import SEED_LOCATION, History
 
     if len(names) == 2 and all(map(is_output, names)) and not (chosen.html or chosen.junit or explain):
-        return _listed(merged(map(document, _reviews_of_outputs(chosen, names))))
+        with SafeConsole(stderr=True).status("comparing") as status:
+            return _listed(merged(map(document, _reviews_of_outputs(chosen, names, status))))
     with ExitStack() as stack:
         locations, ids = zip(*(location_and_id(name, location, stack) for name in names), strict=True)
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
@@ -111,7 +113,7 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     return str(folder), take_run(name, folder, output)
 
 
-def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str]) -> Iterator[Review]:
+def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str], status: Status) -> Iterator[Review]:
     """Reviews of two outputs of a cluster, some shards at a time where both have the same: any number fits.
 
     Raises DsocrError.
@@ -128,6 +130,7 @@ def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str]) -> Iterato
     same, most = shards[0] == shards[1], max(marker.pages for marker in outputs[0][1])
     step = max(1, _PAGES_AT_ONCE // most) if same else len(shards[0])
     for first in range(0, len(shards[0]), step):
+        status.update(f"comparing shard {first + 1:,} of {len(shards[0]):,}")
         if same:
             part = [run_of_shards(run, markers[first : first + step]) for run, markers in outputs]
         else:

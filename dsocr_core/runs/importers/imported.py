@@ -79,11 +79,6 @@ def _decoded(content: bytes, errors: str) -> str:
     return content.decode(encoding, errors).replace("\r\n", "\n")
 
 
-def as_json(text: str) -> dict[str, Any]:
-    """A JSON object of finite numbers. Raises InvalidFile; NaN and Infinity are refused."""
-    return parse_json(text)
-
-
 def as_yaml(text: str) -> dict[str, Any]:
     """A YAML mapping as values that JSON has, dates as texts. Raises InvalidFile; aliases are refused."""
     try:

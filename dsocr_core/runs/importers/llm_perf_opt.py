@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import one_line
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.reading.artifacts import INFO, RESULT_IMAGE, RESULT_MMD
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers import imported
-from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_json, as_yaml
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_yaml
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.profiles import kernel_rows, stage_of_range, timing_rows
 from dsocr_core.runs.labels import distinct
@@ -65,7 +65,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     """
     left_out: list[str] = []
     forms: dict[str, tuple[Callable[[str], Any], str]] = {
-        "env.json": (as_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (as_yaml, ""),
+        "env.json": (parse_json, ""), "config.yaml": (as_yaml, ""), "inputs.yaml": (as_yaml, ""),
         "stakeholder_summary.md": (read_summary, ""), "static_compute.json": (_flops, "stage_flops"),
         "cmd.txt": (lambda text: " ".join(text.split()), ""), KERNEL_SUMMARY: (kernels_of, ""),
         "predictions.jsonl": (partial(read_predictions, left_out=left_out), "readings"),
@@ -136,7 +136,7 @@ def _at(data: Any, *names: str) -> Any:
 def _flops(text: str) -> list[Row]:
     """Rows of `static_compute.json`: 0 means that fvcore could not see the stage."""
     rows: list[Row] = []
-    for stage, of in as_json(text)["stages"].items():
+    for stage, of in parse_json(text)["stages"].items():
         # Their decode is counted for one new token, ours for a page.
         kinds = _FLOP_KINDS | ({"flops_analytic": "analytic_per_token"} if stage == "decode" else {})
         found = {kind: of[name] for name, kind in kinds.items() if of.get(name)}
@@ -232,7 +232,7 @@ def read_predictions(text: str, left_out: list[str]) -> list[Page]:
     for count, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                pages.append(_page(data := as_json(line), "image", data, "_ms"))
+                pages.append(_page(data := parse_json(line), "image", data, "_ms"))
             except imported.FAULTS as error:
                 left_out.append(f"line {count}: {one_line(error, 200)}")
     if not pages:
@@ -244,7 +244,7 @@ def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
     """The pages in the folders of a gallery, their files taken as `viz/<md5>/`."""
 
     def shown(text: str) -> list[Page]:
-        data = as_json(text)
+        data = parse_json(text)
         return [_page(data, "source_image", data.get("timings_ms") or {})]
 
     pages: list[Page] = []

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, as_json, stamp_in
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
+from dsocr_core.runs.importers.imported import MIB, ImportedRun, Row, RunFiles, stamp_in
 
 SWEEP_LIMIT, POINT_LIMIT = 32 * MIB, 20_000
 PARTS: Mapping[str, str] = {
@@ -58,7 +58,7 @@ def read_sweep(run: RunFiles) -> list[ImportedRun]:
 
 def _points(text: str, part: str, models: list[str]) -> list[Row]:
     """A row for each point and engine that has FLOPs; the model named goes to a list. Raises InvalidFile."""
-    data = as_json(text)
+    data = parse_json(text)
     points, stated = data["points"], data.get("num_points")
     if not points or len(points) > POINT_LIMIT or stated not in (None, len(points)):
         raise InvalidFile(f"{len(points)} points, it says {stated}; at most {POINT_LIMIT:,} are read")
