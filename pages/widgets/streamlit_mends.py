@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import BaseTransport, Protocol
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
+from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 from streamlit import config
@@ -20,6 +20,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 
 def rerun_page() -> NoReturn:
@@ -77,6 +78,27 @@ def ignore_pages_left() -> None:
             known(self, state)
 
     AppSession.request_rerun = of_this_page  # type: ignore[method-assign,assignment]
+
+
+# --- how the server sends -----------------------------------------------------------------------------
+
+
+def send_at_once() -> None:
+    """Have the server send what it writes to a connection without waiting for the browser.
+
+    Streamlit's socket does not say that it is of TCP, so that asyncio leaves Nagle's algorithm on: an answer,
+    or a message, waits until the browser acknowledges the one before, 44 ms a file (Kludex/uvicorn#3149).
+    """
+    known = AutoHTTPProtocol.connection_made
+    if known.__module__ == __name__:  # mended already
+        return
+
+    def without_delay(self: Protocol, transport: BaseTransport) -> None:
+        with suppress(OSError):  # no socket of TCP
+            transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        known(self, transport)
+
+    AutoHTTPProtocol.connection_made = without_delay  # type: ignore[method-assign,assignment]
 
 
 # --- who may connect ------------------------------------------------------------------------------
@@ -140,47 +162,3 @@ def _refusal(headers: Headers) -> tuple[int, str] | None:
         return 400, _NOT_ITS_NAME
     own = origin is None or origin.partition("://")[2].lower() == host.lower()
     return None if own or origin in config.get_option("server.corsAllowedOrigins") else (403, _NOT_ITS_ORIGIN)
-
-
-# --- addresses of pages ---------------------------------------------------------------------------
-
-_CLIENT = Path(st.__file__).parent / "static" / "index.html"
-_PAGES = ("review", "timing", "runs", "flops")
-_PARTS = (
-    "BidiComponent", "Html", "Selectbox", "ButtonGroup", "Multiselect", "Autocomplete", "TextInput", "Button",
-)  # fmt: skip
-"""Parts of Streamlit's client that the pages begin with. It asks for a part once something of it is drawn."""
-_BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
-
-STYLE = Path(__file__).parent / "shared" / "style.css"
-"""In the page from its first frame: a style that came with the first words would move them."""
-
-
-def page_addresses() -> list[Route]:
-    """A route for each page of the navigation, which tells Streamlit's client where the server is.
-
-    Else a page that is opened by its link asks `/review/_stcore/health` first: two requests that fail, two
-    errors in the browser's console, and a wait before the first content (streamlit/streamlit#7074).
-    """
-    return [Route("/compare", _first), *(Route(f"/{page}", _client) for page in ("", *_PAGES))]
-
-
-def _first(asked: Request) -> RedirectResponse:
-    """The first page's address is the folder itself: by its name Streamlit does not find it."""
-    return RedirectResponse(f"./?{asked.url.query}".removesuffix("?"))
-
-
-def _ahead(address: str) -> str:
-    """Imports of what a page will draw, while the server runs its script; they follow the client's own."""
-    tables = address.rpartition("/")[2] in ("timing", "runs", "flops")
-    parts = (*_PARTS, *(("DataFrame", "Checkbox", "NumberInput") if tables else ()))
-    files = [file.name for part in parts for file in _CLIENT.parent.glob(f"static/js/{part}.*.js")]
-    return "".join(f"import('./static/js/{name}');" for name in files)
-
-
-def _client(asked: Request) -> HTMLResponse:
-    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
-    html = html.replace("</body>", f'<script type="module">{_ahead(asked.url.path)}</script></body>', 1)
-    # After the head, where the client's own styles are.
-    html = html.replace("<body>", f"<body><style>{STYLE.read_text('utf-8')}</style>", 1)
-    return HTMLResponse(html, headers={"cache-control": "no-cache"})

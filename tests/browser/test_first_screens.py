@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from dsocr_core.runs.history import History
-from tests.support.browser_driver import WATCH, Server, serve_app, settled
+from tests.support.browser_driver import WATCH, Server, in_sight, serve_app, settled
 from tests.support.review_sides import both, changed, markup, write
 
 pytestmark = pytest.mark.browser
@@ -18,50 +18,6 @@ LONG = "The words of a long paragraph, in which one side reads something else, "
 MOST = {"": (30, 180), "review": (30, 180), "timing": (20, 120), "runs": (20, 120), "flops": (20, 120)}
 """Of each page the most widgets and words; a table is one widget, and so are the texts that were read: their
 words are not counted."""
-
-COUNT = """() => {
-  const widgets = new Set(), words = [];
-  const take = 'a[href], button, input, textarea, select, summary, [role=tab], [role=slider], [role=option], '
-    + '[data-testid=stCheckbox]';
-  const seen = (box) => box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight
-    && box.right > 0 && box.left < innerWidth;
-  const visible = (element, style) => (style.display === 'contents' || element.checkVisibility())
-    && style.visibility !== 'hidden' && style.opacity !== '0' && style.clipPath !== 'inset(50%)';
-  const text = (node) => {
-    const range = document.createRange();
-    range.selectNodeContents(node);
-    if (![...range.getClientRects()].some(seen)) return;
-    words.push(...node.textContent.split(/\\s+/).filter((word) => /[\\p{L}\\p{N}]/u.test(word)));
-  };
-  const walk = (root) => {
-    for (const node of root.childNodes) {
-      if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) text(node);
-      if (node.nodeType !== Node.ELEMENT_NODE || /^(STYLE|SCRIPT|CANVAS)$/.test(node.tagName)) continue;
-      if (!visible(node, getComputedStyle(node)) || node.dataset.testid === 'stIconMaterial') continue;
-      if (node.matches('[data-testid=stDataFrame], .texts')) {
-        if (seen(node.getBoundingClientRect())) widgets.add(node);
-        continue;
-      }
-      if (node.matches(take) && seen(node.getBoundingClientRect())) {
-        widgets.add(node.closest('[data-testid=stMultiSelect], [data-testid=stSelectbox]') ?? node);
-      }
-      walk(node.shadowRoot ?? node);
-    }
-  };
-  walk(document.body);
-  const name = (one) => (one.getAttribute('aria-label') || one.innerText || one.tagName).slice(0, 24);
-  return { widgets: [...widgets].map(name), words };
-}"""
-
-
-def count(page: Page) -> tuple[list[str], list[str]]:
-    """The widgets and the words in sight."""
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-    page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
-    if page.locator(".viewer").count():
-        page.locator(".viewer[data-image]").wait_for()
-    found = page.evaluate(COUNT)
-    return found["widgets"], found["words"]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +36,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[
 
 @pytest.mark.parametrize("name", MOST)
 def test_a_first_screen_has_few_widgets_and_words(app: Server, open_page, name: str) -> None:
-    widgets, words = count(open_page(f"{app.url}/{name}", 1440, 900))
+    widgets, words = in_sight(open_page(f"{app.url}/{name}", 1440, 900))
     most_widgets, most_words = MOST[name]
     assert len(widgets) <= most_widgets, widgets
     assert len(words) <= most_words, " ".join(words)

@@ -1,14 +1,17 @@
-"""What Streamlit lacks: errors, reruns of a page, origins and addresses as the app needs them."""
+"""What Streamlit lacks: errors, reruns of a page, sending and origins as the app needs them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
+from asyncio import BaseTransport, Protocol
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
@@ -18,16 +21,14 @@ from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
+from streamlit.web.server.starlette import starlette_server
+from uvicorn import Config
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.server import ServerState
 
 from dsocr_core.base import errors
 from pages.widgets.shared.messages import show_script_error
-from pages.widgets.streamlit_mends import (
-    STYLE,
-    OwnOrigin,
-    finish_callbacks,
-    ignore_pages_left,
-    page_addresses,
-)
+from pages.widgets.streamlit_mends import OwnOrigin, finish_callbacks, ignore_pages_left, send_at_once
 
 # --- errors and reruns ----------------------------------------------------------------------------
 
@@ -124,6 +125,26 @@ def test_a_page_that_runs_again_by_itself_loses_no_click_and_repeats_none() -> N
     assert test.run().session_state["counts"] == {"before": 1, "after": 1, "called": 1, "runs": 6}
 
 
+def test_the_server_does_not_wait_for_the_browser_before_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[int] = []
+
+    def made(_: Protocol, transport: BaseTransport) -> None:
+        at_once.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    async def connect() -> None:
+        bound = starlette_server._bind_socket("127.0.0.1", 0, 1)
+        made_for = partial(AutoHTTPProtocol, Config(answered), ServerState(), {})
+        async with await asyncio.get_running_loop().create_server(made_for, sock=bound):
+            with socket.create_connection(bound.getsockname()):
+                while not at_once:
+                    await asyncio.sleep(0)
+
+    monkeypatch.setattr(AutoHTTPProtocol, "connection_made", made)
+    send_at_once()
+    asyncio.run(connect())
+    assert at_once == [1]
+
+
 # --- who may connect: held to the rule of browsers, an origin is scheme, host and port -------------
 
 
@@ -171,18 +192,3 @@ def test_another_origin_or_name_gets_no_session_and_changes_nothing(
         pytest.fail("a session was opened")
     for method in ("PUT", "GET"):
         assert client.request(method, "/upload", headers={name: value}).status_code == status
-
-
-# --- addresses of pages ---------------------------------------------------------------------------
-
-
-def test_a_page_says_where_the_server_is_and_the_first_one_is_found_by_its_name() -> None:
-    client = TestClient(Starlette(routes=[*page_addresses()]))
-    html = client.get("/review").text
-    # Before the client's own scripts, which read it when they are loaded; after the client's own styles.
-    assert html.index("window.__streamlit = {BACKEND_BASE_URL") < html.index('<script type="module"')
-    assert html.index("</head>") < html.index(STYLE.read_text("utf-8")) < html.index('id="root"')
-    assert "import('./static/js/DataFrame." in client.get("/timing").text  # ahead of the script
-    for query in ("", "?page=01-letter&text=caf%C3%A9"):
-        answer = client.get(f"/compare{query}", follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (307, f"./{query}")

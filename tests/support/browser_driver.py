@@ -1,4 +1,4 @@
-"""The app on a server of its own, when a page has come to rest, and what tests do in its viewer."""
+"""The app on a server of its own, a page at rest, what is in sight, and what tests do in its viewer."""
 
 from __future__ import annotations
 
@@ -61,6 +61,51 @@ def chromium_of(playwright: Playwright) -> Browser | None:
 def settled(page: Page) -> None:
     """Wait until a page with WATCH has not changed for half a second after its script has ended."""
     page.wait_for_function(_SETTLED, timeout=60_000)
+
+
+_IN_SIGHT = """() => {
+  const widgets = new Set(), words = [];
+  const take = 'a[href], button, input, textarea, select, summary, [role=tab], [role=slider], [role=option], '
+    + '[data-testid=stCheckbox]';
+  const seen = (box) => box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight
+    && box.right > 0 && box.left < innerWidth;
+  const visible = (element, style) => (style.display === 'contents' || element.checkVisibility())
+    && style.visibility !== 'hidden' && style.opacity !== '0' && style.clipPath !== 'inset(50%)';
+  const text = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    if (![...range.getClientRects()].some(seen)) return;
+    words.push(...node.textContent.split(/\\s+/).filter((word) => /[\\p{L}\\p{N}]/u.test(word)));
+  };
+  const walk = (root) => {
+    for (const node of root.childNodes) {
+      if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) text(node);
+      if (node.nodeType !== Node.ELEMENT_NODE || /^(STYLE|SCRIPT|CANVAS)$/.test(node.tagName)) continue;
+      if (!visible(node, getComputedStyle(node)) || node.dataset.testid === 'stIconMaterial') continue;
+      if (node.matches('[data-testid=stDataFrame], .texts')) {
+        if (seen(node.getBoundingClientRect())) widgets.add(node);
+        continue;
+      }
+      if (node.matches(take) && seen(node.getBoundingClientRect())) {
+        widgets.add(node.closest('[data-testid=stMultiSelect], [data-testid=stSelectbox]') ?? node);
+      }
+      walk(node.shadowRoot ?? node);
+    }
+  };
+  walk(document.body);
+  const name = (one) => (one.getAttribute('aria-label') || one.innerText || one.tagName).slice(0, 24);
+  return { widgets: [...widgets].map(name), words };
+}"""
+
+
+def in_sight(page: Page) -> tuple[list[str], list[str]]:
+    """The widgets and the words in sight."""
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
+    if page.locator(".viewer").count():
+        page.locator(".viewer[data-image]").wait_for()
+    found = page.evaluate(_IN_SIGHT)
+    return found["widgets"], found["words"]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dsocr_core.runs.history import History  # noqa: E402
 from dsocr_core.settings import Settings  # noqa: E402
 from pages.widgets.shared import resources, sources  # noqa: E402
 from pages.widgets.shared.runner import Runner  # noqa: E402
-from pages.widgets.streamlit_mends import STYLE  # noqa: E402
+from pages.widgets.streamlit_client import STYLE  # noqa: E402
 from tests.support import fabricated_results as fabricated  # noqa: E402
 
 name, folder = sys.argv[1], Path(sys.argv[2])
