@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -26,9 +27,10 @@ from dsocr_core.runs import statements
 from dsocr_core.runs.annotations import Annotations
 from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.history_file import HistoryFile, OpenFile, connect
-from dsocr_core.runs.ingest import Run
-from dsocr_core.runs.queries import ANNOTATIONS, QUERIES, VIEWS, named
+from dsocr_core.runs.ingest import Run, put
+from dsocr_core.runs.queries import QUERIES, VIEWS, named
 from dsocr_core.runs.queries.query import Query, literal
+from dsocr_core.runs.queries.runs import NOTED
 from dsocr_core.runs.record import OTHER_VERSION, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES
@@ -36,6 +38,7 @@ from dsocr_core.runs.statements import Limits, select_only
 from dsocr_core.runs.storage import EntryGone, Leftover, RunStorage
 
 T = TypeVar("T")
+Names = Sequence[str] | None
 
 DEFAULT_LOCATION = RUNS_DIRECTORY / "history"
 EXAMPLE = "example"  # tag of the runs that come with the project
@@ -43,7 +46,6 @@ SEED_LOCATION = PROJECT_ROOT / "data" / "history_seed"  # which lie there and ar
 
 _TRIES = 3
 _MOST_KEPT_ROWS = 500_000  # of an answer whose parts are kept for the next time
-_ANY = (duckdb.Error,)
 _OF_A_FILE = (
     duckdb.IOException, duckdb.InternalException, duckdb.FatalException, duckdb.SerializationException,
 )  # fmt: skip
@@ -52,7 +54,7 @@ READABLE = f"""
 SELECT table_name AS name, string_agg(column_name, ', ' ORDER BY column_index) AS columns
 FROM duckdb_columns()
 WHERE (NOT internal AND table_name <> 'answer')
-   OR table_name IN ({", ".join(map(literal, [*TABLES, ANNOTATIONS, *VIEWS]))})
+   OR table_name IN ({", ".join(map(literal, [*TABLES, *VIEWS]))})
 GROUP BY name ORDER BY name
 """
 """Statement that lists every table that one can read, with its columns; naming them makes them there."""
@@ -74,8 +76,8 @@ class History:
         self._roots = [RunStorage(root) for root in roots or (DEFAULT_LOCATION,)]
         self.storage = self._roots[0]
         self._uses = Uses("the history")
-        self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses)
         self._annotations = Annotations(self._roots)
+        self._made = HistoryFile(self._roots, cache or cache_directory(), self._uses, self._annotations)
         self._refreshing = threading.Lock()
         self._parts_answered: dict[str, dict[Hashable, pd.DataFrame]] = {}
         """By question and part: one more run changes the last part alone."""
@@ -166,17 +168,12 @@ class History:
         return self._ask(answer), query.shown(values)
 
     def _parts(self, runs: Sequence[Run], most: int) -> list[list[Run]]:
-        """Runs in parts, in their order, of at most so many pages unless a run alone has more."""
+        """Runs in parts, in their order, of about so many pages; a further run changes the last one alone."""
         counted = self._frame("SELECT run_id, sum(pages) AS pages FROM page_totals GROUP BY run_id", {})
         pages = dict(zip(counted["run_id"], counted["pages"], strict=True))
-        parts, room = [list[Run]()], most
-        for run in runs:
-            room -= (own := pages.get(run.id, 0))  # an imported run has none
-            if room < 0 and parts[-1]:
-                parts.append([])
-                room = most - own
-            parts[-1].append(run)
-        return parts
+        so_far = itertools.accumulate(pages.get(run.id, 0) for run in runs)  # an imported run has none
+        numbered = itertools.groupby(zip(so_far, runs, strict=True), lambda run: run[0] // most)
+        return [[run for _, run in part] for _, part in numbered] or [[]]
 
     def _of_parts(
         self, name: str, query: Query, values: Mapping[str, Any], parts: Sequence[Sequence[Run]]
@@ -196,18 +193,19 @@ class History:
         whole = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
         return whole.infer_objects()  # of a part without any value the type was not known
 
-    def _frame(self, sql: str, values: Mapping[str, Any], runs: Sequence[Run] = ()) -> pd.DataFrame:
+    def _frame(
+        self, sql: str, values: Mapping[str, Any], runs: Sequence[Run] = (), by_arrow: bool = False
+    ) -> pd.DataFrame:
         """The answer to a statement; tables of runs have the rows of these runs."""
-        for by_arrow in (False, True):
-            with self._made.cursor() as cursor:
-                try:
-                    self._provide(cursor, sql, runs, by_arrow)
-                    frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
-                    return frame
-                except (duckdb.BinderException, duckdb.InvalidInputException):
-                    if by_arrow:
-                        raise
-        raise AssertionError
+        with self._made.cursor() as cursor:
+            try:
+                self._provide(cursor, sql, runs, by_arrow)
+                frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
+                return frame
+            except (duckdb.BinderException, duckdb.InvalidInputException):
+                if by_arrow:
+                    raise
+        return self._frame(sql, values, runs, by_arrow=True)
 
     def _provide(
         self, connection: duckdb.DuckDBPyConnection, sql: str, runs: Sequence[Run], by_arrow: bool = True
@@ -217,27 +215,19 @@ class History:
         `by_arrow`, which takes longer: also where a run lacks a column, and without access to files.
         """
         for name in named(sql):
-            rows: object = None
             if name in VIEWS:
                 connection.execute(f"CREATE TEMP VIEW {name} AS {VIEWS[name]}")
-            elif name == ANNOTATIONS:
-                rows = self._annotations.rows
             elif not (files := [file for run in runs for file in run.files(name)]):
-                rows = TABLES[name].empty_table()
+                connection.register(name, TABLES[name].empty_table())
             elif by_arrow:
                 rows = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
+                connection.register(name, rows)
             else:
                 connection.execute(f"CREATE TEMP VIEW {name} AS FROM read_parquet({literal(files)})")
-            if rows is not None:
-                connection.register(name, rows)
 
-    def _ask(
-        self,
-        ask: Callable[[], T],
-        faults: tuple[type[Exception], ...] = _ANY,
-        what: str = "the history",
-    ) -> T:
+    def _ask(self, ask: Callable[[], T], by_a_person: bool = False) -> T:
         """Ask; again when a run went away or was damaged since, or the file is. Raises HistoryError."""
+        faults = _OF_A_FILE if by_a_person else (duckdb.Error,)
         with self._uses.use():
             for left in reversed(range(_TRIES)):
                 file = self._file
@@ -248,6 +238,7 @@ class History:
                     # Of a damaged block DuckDB raises its base class.
                     of_a_file = not isinstance(error, duckdb.Error) or isinstance(error, faults)
                     if not left or not (of_a_file or type(error) is duckdb.Error):
+                        what = "SQL" if by_a_person else "the history"
                         raise HistoryError(f"{what}: {one_line(error, 500)}") from error
                     with self._refreshing:
                         if self._file is file:
@@ -266,9 +257,10 @@ class History:
 
         def tables(connection: duckdb.DuckDBPyConnection) -> None:
             connect(connection, self._made.path)
+            put(connection, NOTED, self._annotations.rows)
             self._provide(connection, statement, [*self._file.entries.values()])
 
-        return self._ask(lambda: statements.answer(tables, statement, limits, self._uses), _OF_A_FILE, "SQL")
+        return self._ask(lambda: statements.answer(tables, statement, limits, self._uses), by_a_person=True)
 
     def runs(self, **filters: Any) -> pd.DataFrame:
         """The runs that pass the filters of the query `runs`, newest first."""
@@ -313,13 +305,7 @@ class History:
         """All rows of a run, by table."""
         return {name: self.rows(run_id, name) for name in self._entry(run_id).tables}
 
-    def rows(
-        self,
-        run_id: str,
-        table: str,
-        pages: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
+    def rows(self, run_id: str, table: str, pages: Names = None, columns: Names = None) -> pa.Table:
         """Rows of a run's table, or those of some pages and columns, as Arrow: exact numbers and lists."""
         schema, columns = TABLES[table], columns and [*columns]
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))

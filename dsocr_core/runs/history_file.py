@@ -14,13 +14,16 @@ import hashlib
 import json
 import logging
 import shutil
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
+import pyarrow as pa
 
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.paths import Temporary, why_unwritable
@@ -28,39 +31,49 @@ from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.writing import StorageError
 from dsocr_core.runs import ingest
+from dsocr_core.runs.annotations import Annotations
 from dsocr_core.runs.ingest import At, Run
 from dsocr_core.runs.queries.query import literal
+from dsocr_core.runs.queries.runs import NOTED
 from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.storage import EntryGone, RunStorage, Version, directory_lock
 
 log = logging.getLogger(__name__)
 
+_LOOK = "SET search_path = '{}.main,memory.main'"
 _LOOK_S = 0.02  # seconds between two looks whether another process still writes
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class OpenFile:
-    """The file as one opening found it."""
+    """The file as one opening found it; it is closed with the last reference to it."""
 
     inode: int
     connection: duckdb.DuckDBPyConnection
+    name: str  # in the connection
     runs: Mapping[str, At]
     entries: Mapping[str, Run]
     """Runs that can be asked for, oldest first."""
     damaged: Mapping[str, str]
+    noted: pa.Table | None = None  # that the connection has tables of
 
 
-def connect(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
+def connect(connection: duckdb.DuckDBPyConnection, file: Path, name: str = "ix") -> None:
     """Open a file for reading. Raises duckdb.Error."""
-    connection.execute(f"ATTACH {literal(str(file))} AS ix (READ_ONLY); USE ix")
+    connection.execute(f"ATTACH {literal(str(file))} AS {name} (READ_ONLY); {_LOOK.format(name)}")
+
+
+def _detach(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
+    with contextlib.suppress(duckdb.Error):  # closed, or at its end
+        cursor.execute(f"USE memory; DETACH {name}")
 
 
 class HistoryFile:
     """The file of some roots in a cache; a run that lies in two counts in the first."""
 
-    def __init__(self, roots: Sequence[RunStorage], cache: Path, uses: Uses) -> None:
+    def __init__(self, roots: Sequence[RunStorage], cache: Path, uses: Uses, notes: Annotations) -> None:
         """`uses` are its owner's."""
-        self._roots, self._uses = roots, uses
+        self._roots, self._uses, self._notes = roots, uses, notes
         form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
         digest = hashlib.sha256(json.dumps([*form, duckdb.__version__]).encode()).hexdigest()
         self._temporary: TemporaryDirectory[str] | None = None
@@ -71,14 +84,22 @@ class HistoryFile:
         self.path = cache / "index" / digest[:16] / "history.duckdb"
         self._versions: list[Mapping[str, Version]] = [{} for _ in roots]
         self.opened: OpenFile | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        """Of all openings, and writing: to make one takes longer than to open a file."""
+        self._noting = threading.Lock()
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for one thread, within a use of the owner. Raises Closed."""
-        assert self.opened is not None
-        cursor = self.opened.connection.cursor()
+        file = self.opened
+        assert file is not None
+        cursor = file.connection.cursor()
         with contextlib.closing(cursor), self._uses.use(cursor.interrupt):
-            cursor.execute("USE ix")
+            cursor.execute(_LOOK.format(file.name))
+            with self._noting:
+                if file.noted is not (rows := self._notes.rows):
+                    ingest.put(cursor, NOTED, rows)
+                    file.noted = rows
             yield cursor
 
     def close(self) -> None:
@@ -120,15 +141,21 @@ class HistoryFile:
             root.versions({} if every else before)
             for root, before in zip(self._roots, self._versions, strict=True)
         ]
-        found: dict[str, At] = {}
-        for number, versions in enumerate(self._versions):
-            for name, (_, version) in versions.items():
-                found.setdefault(name, (number, version))
-        return found
+        numbered = reversed([*enumerate(self._versions)])
+        return {name: (number, at[1]) for number, versions in numbered for name, at in versions.items()}
 
     def _discard(self) -> None:
+        self._connection = None  # a damaged block ends all that it can do
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None:
+            self._connection = duckdb.connect(":memory:")
+            places = [*(str(root.root) for root in self._roots), str(self.path.parent)]
+            self._connection.execute("SET allowed_directories = $places", {"places": places})
+            self._connection.execute("SET enable_external_access = false; SET enable_progress_bar = false")
+        return self._connection
 
     def _open(self) -> Mapping[str, At] | None:
         """Open the file unless it is open, and name its runs; None where there is none that can be read."""
@@ -138,23 +165,19 @@ class HistoryFile:
             return None
         if self.opened is not None and self.opened.inode == inode:
             return self.opened.runs
-        connection = duckdb.connect(":memory:")
+        connection, name = self._connected(), f"ix_{inode}"
         try:
-            connect(connection, self.path)
-            places = {"places": [str(root.root) for root in self._roots]}
-            connection.execute("SET allowed_directories = $places", places)
-            connection.execute("SET enable_external_access = false; SET enable_progress_bar = false")
-            found = ingest.runs_of(connection, self._roots)
+            connect(cursor := connection.cursor(), self.path, name)
+            found = ingest.runs_of(cursor, self._roots)
         except (duckdb.Error, LookupError, ValueError, TypeError):
-            connection.close()
             self._uses.check()  # an interruption says nothing about the file
             self._discard()
             return None
         runs = {run.id: (run.root, run.version) for run in found}
         entries = {run.id: run for run in found if run.whole}
         damaged = {run.id: run.damage for run in found if run.damage is not None}
-        # The former one is closed when nobody asks it any more.
-        self.opened = OpenFile(inode, connection, runs, entries, damaged)
+        self.opened = OpenFile(inode, connection, name, runs, entries, damaged)
+        weakref.finalize(self.opened, _detach, cursor, name)
         return runs
 
     @contextlib.contextmanager
@@ -183,26 +206,23 @@ class HistoryFile:
                 left.unlink(missing_ok=True)
             if was:
                 shutil.copyfile(self.path, part)
-            connection = duckdb.connect(":memory:")
+            connection = self._connected().cursor()
             with contextlib.closing(connection), self._uses.use(connection.interrupt):
-                connection.execute(f"ATTACH {literal(str(part))} AS ix; USE ix; {ingest.DESCRIBED}")
+                # After a fault it may have the last part still.
+                connection.execute(f"DETACH DATABASE IF EXISTS part; ATTACH {literal(str(part))} AS part")
+                connection.execute(f"USE part; {ingest.DESCRIBED}")
                 if not was:
                     connection.execute(ingest.CREATE)
-                self._fill(connection, listed, was)
-                connection.execute("USE memory; DETACH ix")  # which writes all of it into the file
+                ingest.forget(connection, dict(was.items() - listed.items()))
+                runs = list[Run]()
+                for name, (root, version) in sorted(listed.items() - was.items()):
+                    self._uses.check()
+                    with contextlib.suppress(EntryGone):  # removed just now
+                        runs.append(ingest.read_run(self._roots[root], root, name, version))
+                ingest.add_runs(connection, runs)
+                connection.execute("USE memory; DETACH part")  # which writes all of it into the file
             part.replace(self.path)
         finally:
             for left in parts:
                 with contextlib.suppress(OSError):
                     left.unlink(missing_ok=True)
-
-    def _fill(
-        self, connection: duckdb.DuckDBPyConnection, listed: Mapping[str, At], was: Mapping[str, At]
-    ) -> None:
-        ingest.forget(connection, [run_id for run_id, at in was.items() if listed.get(run_id) != at])
-        runs = list[Run]()
-        for name, (root, version) in sorted(listed.items() - was.items()):
-            self._uses.check()
-            with contextlib.suppress(EntryGone):  # removed just now
-                runs.append(ingest.read_run(self._roots[root], root, name, version))
-        ingest.add_runs(connection, runs)

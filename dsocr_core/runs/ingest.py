@@ -7,10 +7,9 @@ else (times, boxes, texts, kernels) is read from the files of the runs that are 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -63,8 +62,7 @@ CREATE TABLE page_totals (
     run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
 CREATE TABLE parity_totals (
-    run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
-    not_comparable BIGINT
+    run_id VARCHAR, pages BIGINT, passed BIGINT, {", ".join(f"{verdict} BIGINT" for verdict in VERDICTS)}
 );
 CREATE TABLE runs AS {LISTED};
 """
@@ -112,23 +110,20 @@ INSERT INTO page_totals
     "parity": f"""
 INSERT INTO parity_totals
     SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
-           count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
-           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable')
+           {", ".join(f"count(*) FILTER (verdict = '{verdict}')" for verdict in VERDICTS)}
     FROM {_rows("parity")} GROUP BY run_id
 """,
 }
 """Statements that add runs which are `described`, by the table of theirs that they read."""
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A folder of a root. `damage` is why it is not read, and without a record it is still being copied."""
 
     id: str
     root: int
     version: str
-    place: Path
-    """The root's folder of runs."""
+    directory: str  # its own
     tables: Sequence[str] = ()  # that it has rows of
     damage: str | None = None
     whole: bool = False  # True where it can be asked for
@@ -136,13 +131,9 @@ class Run:
     record: RunRecord | None = None
     parity_rule: object = None
 
-    @property
-    def directory(self) -> Path:
-        return self.place / self.id
-
     def files(self, table: str) -> list[str]:
         """Name the table's file, where there is one."""
-        return [f"{self.place}/{self.id}/{table}.parquet"] if table in self.tables else []
+        return [f"{self.directory}/{table}.parquet"] if table in self.tables else []
 
 
 def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[RunStorage]) -> list[Run]:
@@ -151,15 +142,15 @@ def runs_of(connection: duckdb.DuckDBPyConnection, roots: Sequence[RunStorage]) 
         "SELECT run_id, root, version, tables, damage, runs.run_id IS NOT NULL FROM entries "
         "LEFT JOIN runs USING (run_id) ORDER BY runs.created, run_id"
     ).fetchall()
-    places = [root.root / "runs" for root in roots]
-    return [Run(name, root, at, places[root], *facts) for name, root, at, *facts in found]
+    places = [f"{root.root}/runs" for root in roots]
+    return [Run(name, root, at, f"{places[root]}/{name}", *facts) for name, root, at, *facts in found]
 
 
 def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
     """Read a run's record and hold its files against their checksums. Raises EntryGone."""
-    run = Run(name, root, version, storage.root / "runs")
+    run = Run(name, root, version, f"{storage.root}/runs/{name}")
     if version.startswith(UNLISTED):
-        return replace(run, damage=version)
+        return run._replace(damage=version)
     try:
         directory = storage.directory(name)
         if (content := storage.document(name)) is None:
@@ -178,9 +169,9 @@ def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
         verify(directory, read_checksums(directory), ["run.json", *(f"{table}.parquet" for table in known)])
     except DsocrError as error:
         storage.directory(name)  # raises EntryGone where the run was removed meanwhile
-        return replace(run, damage=str(error))
+        return run._replace(damage=str(error))
     rule = document.get("parity_rule")
-    return replace(run, document=content.decode(), record=record, tables=known, parity_rule=rule)
+    return run._replace(document=content.decode(), record=record, tables=known, parity_rule=rule)
 
 
 def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
@@ -201,15 +192,15 @@ def add_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None
             if len(some) > 1:
                 for run in some:
                     add_runs(connection, [run])
-            elif some[0].directory.is_dir():  # else it was removed just now
-                _add(connection, [replace(some[0], record=None, damage=_damage(some[0], error))])
+            elif Path(some[0].directory).is_dir():  # else it was removed just now
+                _add(connection, [some[0]._replace(record=None, damage=_damage(some[0], error))])
 
 
 def _damage(run: Run, error: duckdb.Error) -> str:
     """Say which file of a run is as it was written and no table of this version; raises the error if none."""
     for table in run.tables:
         try:
-            read_rows(run.directory / f"{table}.parquet", TABLES[table])
+            read_rows(Path(run.directory, f"{table}.parquet"), TABLES[table])
         except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:
             return f"{table}.parquet: is no table of this version ({one_line(fault, 200)})"
     if isinstance(error, (duckdb.DataError, duckdb.ProgrammingError)):
@@ -218,7 +209,7 @@ def _damage(run: Run, error: duckdb.Error) -> str:
 
 
 def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    _insert(connection, "entries", [vars(run) | {"run_id": run.id} for run in runs])
+    _insert(connection, "entries", [run._asdict() | {"run_id": run.id} for run in runs])
     whole = [(run, run.record) for run in runs if run.record is not None]
     connection.execute("DELETE FROM described")
     described = [
@@ -245,11 +236,11 @@ def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
 def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunRecord) -> None:
     """Count the pages by today's rule; what cannot be read, or was identical, keeps its verdicts."""
     with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
-        rows = read_rows(run.directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
+        rows = read_rows(Path(run.directory, "parity.parquet"), columns=["page", "verdict"]).to_pylist()
         verdicts: dict[str, Verdict] = {row["page"]: row["verdict"] for row in rows}
         again = {page for page, verdict in verdicts.items() if verdict in ("within_tolerance", "differs")}
         results: dict[str, list[OcrResult]] = {}
-        for row, result in RunDirectory(run.directory).results() if again else ():
+        for row, result in RunDirectory(Path(run.directory)).results() if again else ():
             if row["page"] in again and result is not None:
                 results.setdefault(row["page"], []).append(result)
         for page, read in results.items():
@@ -264,7 +255,7 @@ def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunReco
         )
 
 
-def forget(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
+def forget(connection: duckdb.DuckDBPyConnection, run_ids: Collection[str]) -> None:
     """Take runs out again."""
     for table in _OF_RUNS if run_ids else ():
         connection.execute(f"DELETE FROM {table} WHERE list_contains($ids, run_id)", {"ids": [*run_ids]})
@@ -275,6 +266,11 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Ma
     if rows:
         names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
         given = pa.table({name: [row.get(name) for row in rows] for name in names})
-        connection.register("given_rows", given)
-        connection.execute(f"INSERT INTO {table} BY NAME FROM given_rows")
-        connection.unregister("given_rows")
+        put(connection, f"INSERT INTO {table} BY NAME FROM given_rows", given)
+
+
+def put(connection: duckdb.DuckDBPyConnection, statements: str, rows: pa.Table) -> None:
+    """Execute statements that take what is put, the `given_rows`. Raises duckdb.Error."""
+    connection.register("given_rows", rows)
+    connection.execute(statements)
+    connection.unregister("given_rows")

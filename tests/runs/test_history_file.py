@@ -190,6 +190,23 @@ def test_close_interrupts_what_another_thread_asks(root: Path, ask: str) -> None
     history.close()  # again
 
 
+def test_a_file_that_was_replaced_stays_open_for_who_asks_it_and_no_longer(root: Path) -> None:
+    named, opened = (
+        "SELECT run_id FROM listed ORDER BY run_id",
+        "FROM duckdb_databases() WHERE path IS NOT NULL",
+    )
+    with History(root) as history:
+        with history._made.cursor() as asking:
+            for number, name in enumerate("de"):
+                write(root, name, number)
+                history.refresh()
+                history.tag(name, "new")
+                assert asking.execute(named).fetchall() == [(run,) for run in RUNS]
+            assert len(asking.execute(opened).fetchall()) == 2
+        assert len(history._frame(opened, {})) == 1
+        assert sorted(history.runs(tags=["new"])["run_id"]) == ["d", "e"]
+
+
 def test_a_closed_history_answers_nothing_and_makes_nothing(root: Path, cache: Path) -> None:
     history = History(root)
     before = sorted(path for path in cache.rglob("*") if path.is_file())

@@ -14,8 +14,10 @@ import pytest
 
 from dsocr_core.runs.history import READABLE, History
 from dsocr_core.runs.history_file import connect
+from dsocr_core.runs.ingest import put
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import PARAMETER
+from dsocr_core.runs.queries.runs import NOTED
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.statements import _LOCKS
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
@@ -215,6 +217,7 @@ def test_the_sql_that_is_shown_gives_the_same_answer_and_no_value_becomes_sql(hi
     with duckdb.connect(":memory:", config={"temp_directory": ""}) as connection:
         # All tables: to make a connection takes longer than to ask.
         connect(connection, history._made.path)
+        put(connection, NOTED, history._annotations.rows)
         history._provide(connection, READABLE, [*history._file.entries.values()])
         for lock in _LOCKS:
             connection.execute(lock)

@@ -13,10 +13,8 @@ from dsocr_core.runs.queries import gaps, runs, times
 from dsocr_core.runs.queries.query import Query
 
 QUERIES: dict[str, Query] = {**runs.QUERIES, **times.QUERIES, **gaps.QUERIES}
-VIEWS: dict[str, str] = {**schema.VIEWS, **runs.VIEWS, **gaps.VIEWS}
+VIEWS: dict[str, str] = {**schema.VIEWS, **gaps.VIEWS}
 """SELECTs by name; each names only those before it."""
-ANNOTATIONS = "annotations"
-"""The table of all that was noted: people and views name it as those of runs."""
 
 
 def named(statement: str) -> list[str]:
@@ -25,4 +23,4 @@ def named(statement: str) -> list[str]:
     for name, sql in reversed(VIEWS.items()):
         if name in words:
             words |= {*re.findall(r"\w+", sql.lower())}
-    return [name for name in (*schema.TABLES, ANNOTATIONS, *VIEWS) if name in words]
+    return [name for name in (*schema.TABLES, *VIEWS) if name in words]

@@ -10,23 +10,23 @@ from dsocr_core.runs.schema import TABLES
 from dsocr_core.settings import InferSettings
 
 QUERIES: dict[str, Query] = {}
-VIEWS = {
-    "marks": """
+NOTED = """
+CREATE OR REPLACE TABLE memory.main.annotations AS FROM given_rows;
+CREATE OR REPLACE TABLE memory.main.marks AS
     SELECT run_id,
            coalesce(list(name ORDER BY name) FILTER (kind = 'tag' AND value = 'on'), []) AS tags,
            max(nullif(value, '')) FILTER (kind = 'note') AS note,
            coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
     FROM (
         SELECT run_id, kind, name, arg_max(coalesce(value, ''), position) AS value
-        FROM annotations WHERE page IS NULL GROUP BY run_id, kind, name
+        FROM memory.main.annotations WHERE page IS NULL GROUP BY run_id, kind, name
     )
-    GROUP BY run_id
-    """,
-    "listed": """
+    GROUP BY run_id;
+CREATE OR REPLACE VIEW memory.main.listed AS
     SELECT runs.*, coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed
     FROM runs LEFT JOIN marks USING (run_id)
-    """,
-}
+"""
+"""Tables beside the file: all that was noted, the `given_rows`, and what of it stands of each run."""
 
 # What decides how much work a page is, with what `described` has; NULL where a run's settings do not say.
 _PUBLISHED = {name: getattr(InferSettings(), name) for name in POLICY_FIELDS}
