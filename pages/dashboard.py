@@ -1,5 +1,6 @@
 """The dashboard's script, run at every visit and click: page configuration and navigation, nothing else."""
 
+import time
 from pathlib import Path
 
 import streamlit as st
@@ -21,3 +22,4 @@ page = st.navigation([
 ])  # fmt: skip
 st.set_page_config(page_title=f"{page.title} · DeepSeek-OCR dashboard")
 page.run()
+st.session_state["drawn at"] = time.monotonic()  # for `shown_runs.watch`

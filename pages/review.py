@@ -11,7 +11,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import History
 from pages.widgets.review import address, grid, queue, runs, view
 from pages.widgets.review.address import STATE, value
-from pages.widgets.shared import figure, resources
+from pages.widgets.shared import figure, resources, shown_runs
 from pages.widgets.shared.messages import show_error
 
 
@@ -27,11 +27,13 @@ def page() -> None:
 
 def _draw(history: History) -> None:
     queue.take_actions()
+    with st.sidebar:
+        shown_runs.watch(history)
     found = runs.runs_of(history)
     if not value("review"):
         STATE.choose("review", found.usual)
     with st.sidebar:
-        runs.choose(history, found)
+        runs.choose(found)
     if not value("review"):
         runs.nothing(found)
         return

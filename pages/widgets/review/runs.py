@@ -14,7 +14,7 @@ from dsocr_core.runs.history import EXAMPLE, History
 from dsocr_core.runs.labels import has_value, run_labels, short
 from pages.widgets.review import address
 from pages.widgets.review.address import value
-from pages.widgets.shared import resources, shown_runs
+from pages.widgets.shared import resources
 from pages.widgets.shared.url_state import go
 
 _MOST_RUNS = 500
@@ -59,7 +59,7 @@ def _usual(runs: pd.DataFrame) -> str:
     return str(next(iter([*own["run_id"], *both["run_id"]]), ""))
 
 
-def choose(history: History, runs: Runs) -> None:
+def choose(runs: Runs) -> None:
     """Two select boxes that make the review's key."""
     run_a, run_b = _chosen()
     labels = dict(runs.labels)
@@ -73,7 +73,6 @@ def choose(history: History, runs: Runs) -> None:
             name.upper(), options, key=f"review {name}", format_func=words.__getitem__,
             placeholder="a recorded run", on_change=_open,
         )  # fmt: skip
-    shown_runs.watch(history)
 
 
 def _chosen() -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from pages.widgets.streamlit_mends import rerun_page
 
 _POLL_S = 5
 """Seconds after which the storage is asked what came and went: a listing of a folder where nothing did."""
+_REST = 3
+"""Times as long as a page was drawn that it stands: it can be read while runs come in all the time."""
 _WORDS = {"backend": "Backend", "gpu": "GPU", "commit": "Commit", "tag": "Tag"}
 FILTERS = tuple(_WORDS)
 """Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
@@ -24,17 +27,24 @@ PARAMETERS = {name: Parameter([]) for name in FILTERS}
 
 
 def watch(history: History) -> None:
-    """Look for runs that came or went, whoever recorded them, and have the page drawn with them."""
-    st.fragment(_look, run_every=_POLL_S)(history, history.run_ids())
+    """Look for runs that came or went, whoever recorded them, and have the page drawn with them.
+
+    Before anything of the history is drawn: what is there by now needs no further run of the page.
+    """
+    st.fragment(_look, run_every=_POLL_S)(history, {}, time.monotonic())
 
 
-def _look(history: History, drawn: list[str]) -> None:
+def _look(history: History, drawn: dict[str, list[str]], begun: float) -> None:
+    ended = st.session_state.get("drawn at", 0.0)  # before it had begun where it was interrupted
+    if drawn and time.monotonic() - ended < _REST * (ended - begun):
+        return
     try:
         history.refresh()
     except DsocrError as error:
         show_error(error)
+        drawn["runs"] = []
         return
-    if history.run_ids() != drawn:
+    if drawn.setdefault("runs", history.run_ids()) != history.run_ids():
         rerun_page()
 
 
