@@ -159,4 +159,7 @@ def _head(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, steps:
     size, width, vocabulary = policy.element_bytes, config.hidden_size, config.vocab_size
     tally.add("norm", "rms_norm", ops.rms_norm(rows, width, size), runs=steps)
     head = ops.linear(rows, width, vocabulary, size, bias=False)
+    if policy.head_in_8_bits:
+        saved = head.weight_bytes - width * vocabulary
+        head = head._replace(bytes_read=head.bytes_read - saved, weight_bytes=head.weight_bytes - saved)
     tally.add("lm_head", "mm", head, runs=steps)

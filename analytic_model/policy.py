@@ -25,6 +25,8 @@ class Policy:
     """The decoder's prefill attention over the whole square, as torch counts it, or only the causal half."""
     lm_head: LmHead = "last"
     """Prefill positions whose logits are computed; the published code computes all."""
+    head_in_8_bits: bool = False
+    """One byte an element for the head's weights: bounds of all logits from 8 bits tell the greedy token."""
     attention: Attention = "sdpa"
     """Attention of the decoder. The towers always use torch's fused one."""
     dtype: Dtype = "bfloat16"

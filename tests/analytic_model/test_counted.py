@@ -13,6 +13,7 @@ from analytic_model.counted import flop_rows, workload_of
 from analytic_model.measure import Meter
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
+from analytic_model.roofline import least_work
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
@@ -117,19 +118,26 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with History(tmp_path_factory.mktemp("history"), SEED_LOCATION) as history:
         rows, _ = history.query("flop_gaps")
         shapes = history.sql(
-            "SELECT DISTINCT run_id, backend, preset, grid_columns, grid_rows, prompt_tokens, new_tokens "
-            "FROM readings WHERE error IS NULL AND new_tokens > 0"
+            "SELECT DISTINCT run_id, dtype, backend, preset, grid_columns, grid_rows, prompt_tokens, "
+            "new_tokens FROM readings JOIN (SELECT run_id, dtype FROM runs) USING (run_id) "
+            "WHERE error IS NULL AND new_tokens > 0"
         )
     return rows, shapes
 
 
 def test_every_stage_of_every_seeded_shape_is_exact(seeds: Any) -> None:
-    """By arithmetic as it is now, so a changed constant is found; the history has torch's counts."""
+    """By arithmetic as it is now, so a changed constant is found; the history has torch's counts.
+
+    So are the bytes of the lower bound: the FLOPs that it needs over them.
+    """
     rows, shapes = seeds
-    recorded = {
-        key: dict(zip(part["stage"], part["counted"], strict=True))
-        for key, part in rows.groupby(["run_id", "backend", "shape"])
-    }
+    recorded, intensities = (
+        {
+            key: dict(zip(part["stage"], part[column], strict=True))
+            for key, part in rows.groupby(["run_id", "backend", "shape"])
+        }
+        for column in ("counted", "intensity")
+    )
     assert shapes["run_id"].nunique() == 34 and len(recorded) == len(shapes)
     assert (rows["gap_flops"] == 0).all()
     configs = {name: load_config(path) for name, path in (("p", PUBLISHED), ("m", EMBEDDED_CHECKPOINT))}
@@ -137,17 +145,22 @@ def test_every_stage_of_every_seeded_shape_is_exact(seeds: Any) -> None:
     for row in shapes.itertuples():
         config = configs["p" if "published" in models[row.run_id] else "m"]
         shape = Shape(row.preset, (row.grid_columns, row.grid_rows), row.prompt_tokens, row.new_tokens)
-        analytic = predict(config, workload_of(config, shape), Policy()).stages
+        work, key = workload_of(config, shape), (row.run_id, row.backend, str(shape))
+        analytic, least = (
+            predict(config, work, each).stages for each in (Policy(), least_work(Policy(dtype=row.dtype)))
+        )
         now = {stage.value: float(cost.cost.flops) for stage, cost in analytic.items()}
-        assert recorded[row.run_id, row.backend, str(shape)] == now, row
+        assert recorded[key] == now, row
+        needed = {stage.value: cost.cost.flops / cost.compulsory_bytes for stage, cost in least.items()}
+        assert intensities[key] == pytest.approx(needed, rel=1e-12), row
 
 
 def test_the_newest_seeded_bench_has_the_figures_of_a_calculator(seeds: Any) -> None:
-    """H200: 989.5 TFLOP/s and 4,800 GB/s. Decode of 999 tokens reads 1,223,857,805,112 bytes."""
+    """H200: 989.5 TFLOP/s and 4,800 GB/s. Decode of 999 tokens reads 1,058,544,883,512 bytes."""
     rows, _ = seeds
     stages = rows[rows["run_id"] == "20261128-190606-4c84d7d5"].set_index("stage")
     decode = stages.loc["decode"]
-    assert decode["lower_bound_ms"] == pytest.approx(1_223_857_805_112 / 4.8e9)
+    assert decode["lower_bound_ms"] == pytest.approx(1_058_544_883_512 / 4.8e9)
     assert decode["bound_by"] == "memory"
     assert decode["lost_ms"] == pytest.approx(decode["milliseconds"] - decode["lower_bound_ms"])
     assert decode["bandwidth_share"] == pytest.approx(decode["lower_bound_ms"] / decode["milliseconds"])

@@ -10,8 +10,9 @@ from analytic_model.hardware import (
     with_figures,
 )
 from analytic_model.ops import Cost
+from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
 from analytic_model.predict import decode_step, predict
-from analytic_model.roofline import bound
+from analytic_model.roofline import bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
@@ -50,6 +51,26 @@ def test_bounds_of_the_published_model_are_below_what_was_measured(published: Mo
         assert work.limit == "compute" and 0 < work.time_ms < measured_ms
     parts = [cost for name, cost in prediction.stages.items() if name != Stage.DECODE]
     assert sum(bound(cost, device, "bfloat16").time_ms for cost in parts) < 76
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+def test_the_least_work_reads_the_head_once_a_token_in_one_byte_an_element(
+    published: ModelConfig, dtype: Dtype
+) -> None:
+    """129,280 x 1,280 elements: of 1,148,257,280 bytes of weights in bf16, a token needs 982,778,880."""
+    policy, elements = Policy(dtype=dtype), 165_478_400
+    workload = Workload.from_image(1300, 1300, prompt_tokens=36, decode_tokens=500)
+    usual, least = (predict(published, workload, each).stages for each in (policy, least_work(policy)))
+    for part, tokens in ((Stage.PREFILL, 1), (Stage.DECODE, 499)):
+        of_usual, of_least = (
+            next(each.cost for each in costs[part].operators if each.module == "lm_head")
+            for costs in (usual, least)
+        )
+        assert of_usual.weight_bytes == tokens * elements * DTYPE_BYTES[dtype]
+        assert of_least.weight_bytes == tokens * elements
+        assert of_least.activation_bytes == of_usual.activation_bytes
+        assert of_least.flops == of_usual.flops
+    assert decode_step(published, 729, least_work(Policy())).cost.weight_bytes == 982_778_880
 
 
 def test_every_device_names_its_source_and_a_users_figures_win() -> None:
