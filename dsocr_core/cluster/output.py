@@ -107,14 +107,15 @@ class Output(ShardedRun):
 
     def _require_same(self, marker: Marker | None, shard: Shard | None) -> None:
         """Raise DsocrError, which names the first page that differs from the committed one."""
-        before = [] if marker is None else self.pages(marker)
-        now = () if shard is None else shard.pages
-        for was, found in itertools.zip_longest(before, now):
-            names = [was and was.name, found and found.source]
-            if names[0] != names[1]:
+        before = [] if marker is None else self.rows(marker)["page"].to_pylist()
+        now = [] if shard is None else [page.source for page in shard.pages]
+        index = next(each.index for each in (marker, shard) if each is not None)
+        first = index * int(self.run()["cluster"]["shard_pages"])
+        for number, (was, found) in enumerate(itertools.zip_longest(before, now), first + 1):
+            if was != found:
                 raise DsocrError(
-                    f"{self.store.location}: its inputs have changed: page {(was or found).number + 1:,} was "
-                    f"{names[0] or 'nothing'}, now it is {names[1] or 'nothing'}; give another --out"
+                    f"{self.store.location}: its inputs have changed: page {number:,} was "
+                    f"{was or 'nothing'}, now it is {found or 'nothing'}; give another --out"
                 )
 
     def write(

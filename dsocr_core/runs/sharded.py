@@ -17,7 +17,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -29,18 +29,15 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import check_version
-from dsocr_core.runs.results import SCHEMA, result_of, result_table, row_table
-from dsocr_core.runs.schema import read_rows
+from dsocr_core.runs.results import SCHEMA, result_table, row_table
+from dsocr_core.runs.schema import read_rows, with_columns
 from dsocr_core.runs.storage import SMALL_BYTES, FileStore
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
 Status = Literal["read", "failed", "quarantined"]
-_QUARANTINED = "quarantined"
-"""The fact of a page that ended every process it came to."""
 _MOST_OF_AN_ERROR = 1000
 _OF_WORKER = ("environment", "times", "top_ids", "top_logits", "exact")
 """Columns of a page that depend on who read it."""
-_FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 
 
 class OutputError(DsocrError):
@@ -70,41 +67,27 @@ class PageReading:
 
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
-    table = readings_table(sorted(pages, key=lambda page: page.number))
+    rows = [_row(page) for page in sorted(pages, key=lambda page: page.number)]
+    table = pa.concat_tables(rows).combine_chunks()
     return _parquet(table.drop_columns([*_OF_WORKER])), _parquet(table.select(_OF_WORKER))
-
-
-def readings_table(pages: Sequence[PageReading]) -> pa.Table:
-    """Rows of readings of pages, in their order."""
-    return pa.concat_tables([_row(page) for page in pages]).combine_chunks()
 
 
 def _row(page: PageReading) -> pa.Table:
     result, path = page.result, encodable(page.path)  # not as a request has it: a URL is no path
     if result is not None:
         return result_table(page.name, result, path=path, files=[result.request.file])
-    facts = [{"name": _QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
+    facts = [{"name": "quarantined", "value": "it ended its processes"}] if page.quarantined else []
     error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
     row = {"page": page.name, "source": page.name, "path": path, "error": error, "environment": facts}
     return row_table(row)
 
 
-def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
-    """The pages that `shard_files` wrote; their numbers in order. Raises ValueError."""
-    try:
-        pages, workers = (read_rows(pa.py_buffer(content)).to_pylist() for content in (readings, of_worker))
-        return [_page(number, row, own) for number, row, own in zip(numbers, pages, workers, strict=True)]
-    except _FAULTS as error:
-        raise ValueError(one_line(error)) from error
-
-
-def _page(number: int, row: dict[str, Any], of_worker: dict[str, Any]) -> PageReading:
-    row = dict.fromkeys(SCHEMA.names) | row | of_worker
-    result, own = result_of(row), PageReading(number, row["page"], row["path"] or "")
-    if result is None:
-        facts = {each["name"] for each in row["environment"] or ()}
-        return replace(own, error=row["error"] or "no text", quarantined=_QUARANTINED in facts)
-    return replace(own, result=result)
+def shard_rows(readings: bytes, of_worker: bytes) -> pa.Table:
+    """Rows of readings that `shard_files` wrote. Raises pyarrow's errors, OSError, ValueError."""
+    rows, own = (read_rows(pa.py_buffer(content)) for content in (readings, of_worker))
+    for name in own.column_names:
+        rows = rows.append_column(name, own[name])
+    return with_columns(rows, SCHEMA)
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -224,15 +207,17 @@ class ShardedRun:
             raise OutputError(f"{found:,}{known} pages are read; taken are complete outputs")
         return markers
 
-    def pages(self, marker: Marker) -> list[PageReading]:
-        """Pages of a shard, after both its files are checked against their checksums."""
-        first = marker.index * int(self.run()["cluster"]["shard_pages"])
+    def rows(self, marker: Marker) -> pa.Table:
+        """Rows of readings of a shard, after both its files are checked against their checksums."""
         readings = self._content(marker, marker.file, marker.sha256)
         of_worker = self._content(marker, marker.worker_file, marker.worker_sha256)
         try:
-            return read_shard(readings, of_worker, range(first, first + marker.pages))
-        except ValueError as error:
-            raise OutputError(f"{self.store.location}/{marker.file}: damaged ({error})") from error
+            if len(rows := shard_rows(readings, of_worker)) != marker.pages or rows["page"].null_count:
+                raise ValueError(f"it has {len(rows)} pages, its marker says {marker.pages}")
+            return rows
+        except (OSError, ValueError, pa.ArrowException) as error:
+            where = f"{self.store.location}/{marker.file}"
+            raise OutputError(f"{where}: damaged ({one_line(error)})") from error
 
     def _content(self, marker: Marker, name: str, sha256: str) -> bytes:
         try:

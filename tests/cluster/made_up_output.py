@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef, Shard, cut
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
+from dsocr_core.runs.results import result_of
 from dsocr_core.runs.sharded import Marker, PageReading
 from tests.support.results import make_result
 
@@ -46,8 +49,21 @@ def committed(
 
 def readings(location: str) -> list[PageReading]:
     """Every visible page in order."""
-    output = Output(location)
-    return [page for marker in output.markers() for page in output.pages(marker)]
+    output, found = Output(location), list[PageReading]()
+    shard_pages = int(output.run()["cluster"]["shard_pages"])
+    for marker in output.markers():
+        found += pages_of_rows(output.rows(marker), marker.index * shard_pages)
+    return found
+
+
+def pages_of_rows(rows: pa.Table, first: int = 0) -> list[PageReading]:
+    """The pages of a shard's rows, whose numbers begin with the first."""
+    found = []
+    for number, row in enumerate(rows.to_pylist(), first):
+        lost = any(fact["name"] == "quarantined" for fact in row["environment"] or ())
+        result = result_of(row)
+        found.append(PageReading(number, row["page"], row["path"], result, row["error"], lost))
+    return found
 
 
 def check_exactly_once(location: str, count: int, special: Special | None = None) -> None:

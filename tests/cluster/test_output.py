@@ -15,8 +15,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
-from tests.cluster.made_up_output import a_result
+from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, shard_files, shard_rows
+from tests.cluster.made_up_output import a_result, pages_of_rows
 from tests.support.paths import ROOT
 
 NAME = "000000000-0123456789abcdef"
@@ -41,8 +41,8 @@ def attempt(output: Output, pages: list[PageReading]) -> Marker:
 
 
 def texts(output: Output) -> list[str]:
-    pages = (page for marker in output.markers() for page in output.pages(marker))
-    return [page.result.text_raw for page in pages if page.result is not None]
+    rows = (row for marker in output.markers() for row in output.rows(marker).to_pylist())
+    return [row["text_raw"] for row in rows if row["error"] is None]
 
 
 def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(output: Output) -> None:
@@ -83,7 +83,7 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
     ]
     (readings, of_worker), (again, others) = shard_files(pages), shard_files(elsewhere[::-1])
     assert readings == again and of_worker != others
-    assert read_shard(readings, others, range(20)) == elsewhere
+    assert pages_of_rows(shard_rows(readings, others)) == elsewhere
 
 
 # --- drivers --------------------------------------------------------------------------------------

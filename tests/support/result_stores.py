@@ -20,7 +20,7 @@ from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
-from tests.cluster.made_up_output import committed, planned
+from tests.cluster.made_up_output import committed, pages_of_rows, planned
 from tests.support.made_up_runs import record
 
 Results = Mapping[tuple[str, str | None], OcrResult]
@@ -80,7 +80,7 @@ def cluster(root: Path, given: Results) -> Results:
     pages.append(PageReading(len(pages), "failed", "failed.png", error="why", quarantined=True))
     output, job = Output(str(root / "out")), Job.of(Settings(preset="tiny"), ("x",), len(pages))
     [shard] = planned(output, job, [f"{page.path}/{page.number}" for page in pages])
-    found = output.pages(committed(output, shard, lambda page: pages[page.number]))
+    found = pages_of_rows(output.rows(committed(output, shard, lambda page: pages[page.number])))
     assert found == pages
     # A shard has the file of a page alone: several pages in a prompt are for one process.
     return {

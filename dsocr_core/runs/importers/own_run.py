@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import RunDirectory, is_begun
 from dsocr_core.runs.schema import TABLES
-from dsocr_core.runs.sharded import RUN, Marker, ShardedRun, readings_table
+from dsocr_core.runs.sharded import RUN, Marker, ShardedRun
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DEPTH_LIMIT = 24
@@ -125,15 +124,16 @@ def run_of_shards(run: ShardedRun, markers: Iterable[Marker]) -> ImportedRun:
     """The run of some shards, its pages named by their path in the common folder. Raises InvalidFile."""
     try:
         record = RunRecord.from_json(run.run())
-        pages = [page for marker in markers for page in run.pages(marker)]
+        readings = pa.concat_tables([run.rows(marker) for marker in markers])
     except FAULTS as error:
         raise InvalidFile(one_line(error)) from error
-    shared = shared_folders(PurePosixPath(page.path).parent.parts for page in pages)
-    names = [PurePosixPath(*PurePosixPath(page.name).parts[shared:]).as_posix() for page in pages]
-    readings = readings_table([replace(page, name=name) for page, name in zip(pages, names, strict=True)])
-    at = readings.schema.get_field_index("backend")
+    shared = shared_folders(PurePosixPath(path or "").parent.parts for path in readings["path"].to_pylist())
+    parts = (PurePosixPath(page).parts[shared:] for page in readings["page"].to_pylist())
     backend = pc.fill_null(readings["backend"], next(iter(record.backends), "unknown"))
-    readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
+    columns = {"page": pa.array([PurePosixPath(*each).as_posix() for each in parts]), "backend": backend}
+    readings = readings.drop_columns(["run_id", *columns])
+    for name, values in columns.items():
+        readings = readings.append_column(name, values)
     place = Path(run.store.location)
     return ImportedRun(record, place, {"readings": readings, "timings": timing_rows(readings)})
 
