@@ -190,7 +190,7 @@ class RunWriter:
             if name in page.keys and any(name in session.cached for session in self._sides.sessions):
                 self._keys.append(page.keys[name])
         parity, found = parity_of(page.source, comparisons[0]), [*results.values()]
-        self.run.add_page(
+        self.run.run.add(
             PageResults(page.source, page.request.image, found, errors, parity, page.keys, clean)
         )
         return clean
@@ -198,12 +198,12 @@ class RunWriter:
     def _add_failure(self, page: PageFailed) -> None:
         try:
             self.run.run.begin()
-            self.run.add_page(PageResults.failed(page.source, self._sides.names, page.error, page.image))
+            self.run.run.add(PageResults.failed(page.source, self._sides.names, page.error, page.image))
         except DsocrError as failure:  # a full disk, say: the report still has the page's own error
             log.warning("%s", failure)
         for run in self._histories:
             names = run.settings.side_names
-            run.add_page(PageResults.failed(page.source, names, page.error, page.image))
+            run.run.add(PageResults.failed(page.source, names, page.error, page.image))
 
     def _end(self) -> None:
         self._export.write_lines(run_lines(self._directory))

@@ -33,7 +33,6 @@ from dsocr_core.runs.storage import RunStorage
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.runs.results import PageResults
     from dsocr_core.runs.run_directory import CountRows
 
 Source = Literal[
@@ -334,11 +333,7 @@ class Recording:
         names = dict(zip(SIDES, self.settings.side_names, strict=True))
         why = {names[side]: error for side, error in comparison.errors.items()}
         found, parity = [*comparison.results.values()], parity_of(source, comparison)
-        self.add_page(PageResults(source, comparison.request.image, found, why, parity, **more))
-
-    def add_page(self, page: PageResults) -> None:
-        """Put down what any backends gave on a page. Raises StorageError."""
-        self.run.add(page)
+        self.run.add(PageResults(source, comparison.request.image, found, why, parity, **more))
 
     def _finish(self) -> None:
         """Write the run: only now all results are there, what they agree on, and how busy the machine was."""

@@ -45,13 +45,10 @@ Row = Mapping[str, Any]
 Key = tuple[str, str | None]  # page, backend
 RunSide = tuple[str, str | None]  # run id, backend
 SCHEMA = TABLES["readings"]
+_BLANK: Row = dict.fromkeys(SCHEMA.names)
 _NO_BOXES = "boxes_not_known"  # in a row's environment: the result does not know its boxes
 _NO_TEXT = "no text is recorded"  # failure of a page whose text nobody wrote down
-_STEPS = {
-    "token_texts": 1,
-    "top_ids": 2,
-    "top_logits": 2,
-}  # columns of new tokens, values of each
+_STEPS = {"token_texts": 1, "top_ids": 2, "top_logits": 2}  # columns of new tokens, values of each
 _STAGES = {*Stage}  # of the models; those of other programs are in no result
 
 
@@ -79,8 +76,8 @@ class PageResults:
         """Rows of `readings` under a page's name. `absolute` makes paths absolute."""
         rows = []
         for result in self.results:
-            path = name_text(result.request.image.absolute()) if absolute else None
-            rows.append(result_table(page, result, self.keys.get(result.backend), path))
+            path = {"path": name_text(result.request.image.absolute())} if absolute else {}
+            rows.append(result_table(page, result, path | {"key": self.keys.get(result.backend)}))
         image = None if self.image is None else name_text(self.image.absolute())
         facts = {"page": page, "source": self.source, "path": image}
         rows += [row_table(facts | {"backend": name, "error": why}) for name, why in self.errors.items()]
@@ -91,15 +88,10 @@ class PageResults:
 
 
 def result_table(
-    page: str,
-    result: OcrResult,
-    key: str | None = None,
-    path: str | None = None,
-    files: Sequence[PageFile | None] | None = None,
+    page: str, result: OcrResult, columns: Row, files: Sequence[PageFile | None] = ()
 ) -> pa.Table:
-    """The row of a result; `path` and `files` in place of the request's path and its images' content now."""
-    row = _row(page, result, files_of(result.request) if files is None else files) | {"key": key}
-    return row_table(row | ({} if path is None else {"path": path}), result)
+    """The row of a result with these columns; `files` in place of its images' content now."""
+    return row_table({**_row(page, result, files or files_of(result.request)), **columns}, result)
 
 
 def row_table(row: Row, result: OcrResult | None = None) -> pa.Table:
@@ -185,7 +177,8 @@ def parity_of(page: str, comparison: Comparison) -> Row | None:
 
 
 def result_of(row: Row) -> OcrResult | None:
-    """The result of a row; None for a page that failed, or whose text is not recorded."""
+    """The result of a row, columns that it lacks not known; None of a page that failed or has no text."""
+    row = {**_BLANK, **row}
     if row["exact"] is not None:
         # Of another program's the columns count.
         with suppress(InvalidFile, ValueError, LookupError, TypeError, AttributeError):
@@ -221,6 +214,7 @@ def result_of(row: Row) -> OcrResult | None:
 
 def _request_of(row: Row) -> OcrRequest:
     """Request of a row's page. Fields not recorded are not known."""
+    row = {**_BLANK, **row}
     values = {name: value for name, value in (row["request"] or {}).items() if value is not None}
     image = Path(text_name(values.pop("image", None) or row["path"] or row["source"] or row["page"]))
     file, unknown = _page_file(row), values.pop("unknown", None)
@@ -269,13 +263,12 @@ class Readings:
 
     @classmethod
     def of(cls, record: RunRecord, rows: Iterable[dict[str, Any]]) -> Readings:
-        found, blank = cls(), dict.fromkeys(SCHEMA.names)
+        found = cls()
         for row in rows:
-            key, row = (row["page"], row["backend"]), blank | row
-            made = result_of(row)
+            key, made = (row["page"], row["backend"]), result_of(row)
             found.requests[key] = _request_of(row) if made is None else made.request
-            if made is None or row["error"] is not None:
-                found.failures[key] = _NO_TEXT if row["error"] is None else row["error"]
+            if made is None or row.get("error") is not None:
+                found.failures[key] = row.get("error") or _NO_TEXT
             else:
                 found.results[key] = replace(made, backend=made.backend or record.engine or record.source)
         return found

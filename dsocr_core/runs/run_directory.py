@@ -248,18 +248,15 @@ class RunDirectory:
     # --- rows -----------------------------------------------------------------------------------
 
     def results(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[Row, OcrResult | None]]:
-        """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
-        blank = dict.fromkeys(SCHEMA.names)
+        """Rows of readings of the whole run with their results, some at a time."""
         for row in (row for part, table in self._readings(columns) if not part for row in table.to_pylist()):
-            yield blank | row, result_of(blank | row)
+            yield row, result_of(row)
 
     def facts(self) -> Iterator[OcrResult]:
         """Every result without its text and tokens."""
-        blank = dict.fromkeys(SCHEMA.names)
         for table in self._chosen(_FACTS):
             for row in table.to_pylist():
-                result = result_of(blank | row | {"text_raw": ""})
-                if result is not None:
+                if (result := result_of(row | {"text_raw": ""})) is not None:
                     inputs = result.inputs and replace(result.inputs, prompt_ids=())
                     yield replace(result, inputs=inputs)
 

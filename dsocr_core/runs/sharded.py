@@ -75,7 +75,7 @@ def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
 def _row(page: PageReading) -> pa.Table:
     result, path = page.result, encodable(page.path)  # not as a request has it: a URL is no path
     if result is not None:
-        return result_table(page.name, result, path=path, files=[result.request.file])
+        return result_table(page.name, result, {"path": path}, [result.request.file])
     facts = [{"name": "quarantined", "value": "it ended its processes"}] if page.quarantined else []
     error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
     row = {"page": page.name, "source": page.name, "path": path, "error": error, "environment": facts}

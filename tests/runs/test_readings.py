@@ -75,7 +75,7 @@ def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column(exact: st
     """Where `exact` is damaged the columns count."""
     half = any_result(7, 0)
     object.__setattr__(half, "text_raw", "a\ud800b")
-    [row] = result_table("p", half, files=[None]).to_pylist()
+    [row] = result_table("p", half, {}, [None]).to_pylist()
     assert row["text_raw"] == "a?b" and "\\ud800" in row["exact"]
     found = result_of(row | ({"exact": exact} if exact else {}))
     assert found is not None and (found.text_raw == "a?b" if exact else found == half)

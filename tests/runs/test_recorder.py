@@ -39,7 +39,7 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, both: Comp
     with Recording(settings, "python -m dsocr_core compare page.png") as recorder:
         recorder.add("page.png", both)
         recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
-        recorder.add_page(PageResults.failed("gone.png", ("eager", "vendor"), "no such file"))
+        recorder.run.add(PageResults.failed("gone.png", ("eager", "vendor"), "no such file"))
     with History(settings.history) as history:
         [run] = history.runs().to_dict("records")
         assert history.record(str(recorder.id)).environment["machine"]["cores"]
@@ -76,7 +76,7 @@ def test_a_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compa
 ) -> None:
     with Recording(settings) as recorder:
         recorder.add("half.png", replace(both, b=None))
-        recorder.add_page(PageResults.failed("gone.png", ("eager",), "no such file"))
+        recorder.run.add(PageResults.failed("gone.png", ("eager",), "no such file"))
     with History(settings.history) as history:
         assert history.sql("select * from parity").empty and recorder.id is not None
 
