@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT, DEPTH_LIMIT = 200_000, own_run.DEPTH_LIMIT
 """Files and folders that are looked at in one tree, and folders below each other."""
+_HEAD_BYTES = 64 * 1024  # that show a file's form: what a profiled program printed comes before a table
 
 
 def _read_tables(files: RunFiles) -> list[ImportedRun]:
@@ -56,10 +57,12 @@ _LOOKS = (
 
 def read_runs(files: RunFiles) -> list[ImportedRun] | None:
     """The runs of a place; None for a folder that is no run. Raises InvalidFile."""
-    is_folder = files.place.is_dir()
-    head = "" if is_folder else imported.head_of(files.place)
-    if not head and not is_folder:
-        raise InvalidFile("empty")
+    head = ""
+    if not (is_folder := files.place.is_dir()):
+        with imported.opened(files.place) as handle:
+            head = imported.as_text(handle.read(_HEAD_BYTES), strictly=False)
+        if not head:
+            raise InvalidFile("empty")
     for _, is_it, read in KINDS:
         if is_it(files.place, head):
             return read(files)
@@ -83,9 +86,8 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     history.refresh()
     report = ImportReport()
     for path in map(Path, paths):
-        is_archive = path.suffix.lower() == ".zip" and not path.is_dir()
         opened: AbstractContextManager[Path] = nullcontext(path.resolve())
-        if is_archive:
+        if path.suffix.lower() == ".zip" and not path.is_dir():
             opened = own_run.unpacked_archive(path, report.skipped)
         try:
             with opened as root:
@@ -94,26 +96,24 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
                     if isinstance(found, Skipped):
                         report.skipped.append(Skipped(place, found.reason))
                     else:
-                        _write(history, report, found, place)
+                        run = FoundRun(found.record.id, found.record.source, place)
+                        try:
+                            (report.imported if _is_new(history, found) else report.known).append(run)
+                        except (DsocrError, OSError, pa.ArrowException) as error:  # a column of another type
+                            report.skipped.append(Skipped(place, one_line(error, 300)))
         except InvalidFile as error:
             report.skipped.append(Skipped(path, str(error)))
     history.refresh()
     return report
 
 
-def _write(history: History, report: ImportReport, run: ImportedRun, place: Path) -> None:
-    found = FoundRun(run.record.id, run.record.source, place)
-    try:
+def _is_new(history: History, run: ImportedRun) -> bool:
+    """Write a run that the history does not have. Raises DsocrError, OSError, ArrowException."""
+    with suppress(EntryExists):
         if run.record.id not in history:
             run.write(history.writer(run.record))
-            report.imported.append(found)
-            return
-    except EntryExists:
-        pass
-    except (DsocrError, OSError, pa.ArrowException) as error:  # the last for a column of another type
-        report.skipped.append(Skipped(place, one_line(error, 300)))
-        return
-    report.known.append(found)
+            return True
+    return False
 
 
 def _taken(files: RunFiles) -> Iterator[ImportedRun | Skipped]:

@@ -36,8 +36,6 @@ MIB = 1024 * 1024
 TABLE_LIMIT, _YAML_LIMIT = 96 * MIB, 4 * MIB
 FAULTS = (DsocrError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException)
 """Errors that values of a wrong form bring about."""
-_HEAD_BYTES = 64 * 1024
-"""Bytes of a file that show its form: what a profiled program printed comes before a table."""
 
 
 # --- contents ---------------------------------------------------------------------------------------
@@ -57,26 +55,16 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
         raise InvalidFile(f"cannot be read, or not a whole gzip file ({one_line(error)})") from error
 
 
-def head_of(file: Path) -> str:
-    """Begin of a file as text. Raises InvalidFile."""
-    with opened(file) as handle:
-        return _decoded(handle.read(_HEAD_BYTES), "replace")
-
-
-def as_text(content: bytes) -> str:
-    """UTF-8, or UTF-16 with its mark, as text. Raises InvalidFile."""
+def as_text(content: bytes, strictly: bool = True) -> str:
+    """UTF-8, or UTF-16 with its mark, as text. Raises InvalidFile where it is to be text strictly."""
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        text = _decoded(content, "strict")
+        text = content.decode(encoding, "strict" if strictly else "replace").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
-    if "\0" in text:
+    if strictly and "\0" in text:
         raise InvalidFile("not text: it holds zero bytes")
     return text
-
-
-def _decoded(content: bytes, errors: str) -> str:
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return content.decode(encoding, errors).replace("\r\n", "\n")
 
 
 def as_yaml(text: str) -> dict[str, Any]:
