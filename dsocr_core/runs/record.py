@@ -205,9 +205,7 @@ def record_run(
 
 def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of a record, a checkpoint of the project named within it: where a clone lies decides nothing."""
-    made = {
-        name: in_any_clone(value) if isinstance(value, dict) else value for name, value in values.items()
-    }
+    made = {name: in_any_clone(value) if isinstance(value, dict) else value for name, value in values.items()}
     if isinstance(checkpoint := values.get("checkpoint"), str):
         made["checkpoint"] = checkpoint.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
     return made

@@ -24,7 +24,6 @@ LOOK_RATIO, LOOK_MS = 1.05, 0.1
 """From here on a slowdown that no interval confirms is one to look at: both have to be reached."""
 STEP = 1.1  # ratio of two commits' rates from which on their step is marked, however few runs there are
 _MOST_PAIRS = 60  # workloads and settings, those of the newest runs, that are looked at
-_SERIES_COLUMNS = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
 COLUMNS = [
     "kind", "verdict", "workload", "name", "stage", "backend", "median_a", "median_b", "times", "ratio",
     "low", "high", "lost_ms", "lost_share", "pages", "runs_a", "runs_b", "a", "b", "commits", "card", "why",
@@ -38,9 +37,8 @@ class Changes:
     """COLUMNS, a row a stage of a pair: `times` is B's time over A's, confirmed or not, `ratio` the one with
     an interval, `lost_ms` how much longer B takes a page, `trend` the medians of the commits so far."""
     series: pd.DataFrame
-    """_SERIES_COLUMNS, a row a workload and commit, the oldest first: its runs and their median rate."""
-    marks: pd.DataFrame
-    """Changes in the series: workload, position, before, after, words."""
+    """A row a workload and commit, the oldest first: run_ids and their median pages_per_s, the one before,
+    and where it is a step from that, the words of it."""
     sql: list[str]
 
 
@@ -68,8 +66,7 @@ def changes(history: History, runs: pd.DataFrame, contended: bool = False) -> Ch
         cards = {work: card_name(run) for work, run in of_runs.items()}
         rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
         rows = rows.assign(trend=_trends(history, works, rows, pace))
-    marks = series[series["step"]].rename(columns={"pages_per_s": "after"})
-    return Changes(rows[COLUMNS], series[_SERIES_COLUMNS], marks[_MARKS], [sql, pace_sql])
+    return Changes(rows[COLUMNS], series, [sql, pace_sql])
 
 
 def _workloads(settings: pd.DataFrame) -> pd.DataFrame:
@@ -119,8 +116,6 @@ def _pairs(works: pd.DataFrame) -> dict[Any, tuple[Pair, str]]:
 
 # --- rates over commits ---------------------------------------------------------------------------
 
-_MARKS = ["workload", "position", "before", "after", "words"]
-
 
 def _series(rated: pd.DataFrame) -> pd.DataFrame:
     """Pages a second of each workload's commits, medians over their runs, and where they stepped."""
@@ -131,11 +126,12 @@ def _series(rated: pd.DataFrame) -> pd.DataFrame:
     of_work = series.groupby("workload")
     before = of_work["pages_per_s"].shift()
     now, runs_before = series["pages_per_s"], of_work["runs"].shift().fillna(0).astype(int)
-    words = [
-        f"{plural(a, 'run')} before and {b} after" for a, b in zip(runs_before, series["runs"], strict=True)
-    ]
     step = np.maximum(before, now) >= STEP * np.minimum(before, now)
-    return series.assign(position=of_work.cumcount(), before=before, words=words, step=step)
+    words = [
+        f"{plural(a, 'run')} before and {b} after" if is_step else None
+        for a, b, is_step in zip(runs_before, series["runs"], step, strict=True)
+    ]
+    return series.assign(position=of_work.cumcount(), before=before, words=words)
 
 
 def _trends(

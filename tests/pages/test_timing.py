@@ -131,15 +131,12 @@ def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() 
         [
             {"workload": work, "name": f"s{work}", "backend": "fast", "commit": f"c{place}",
              "position": place, "since": pd.Timestamp(2026, 1, 1) + pd.Timedelta(days=place, minutes=work),
-             "run_ids": ["r"], "pages_per_s": 10.0**work}
+             "run_ids": ["r"], "pages_per_s": 10.0**work, "before": 10.0**work / 2,
+             "words": "w" if (work, place) in ((9, 99), (9, 3), (0, 99)) else None}
             for work in range(12) for place in range(100 if work < 10 else 1)
         ]
     )  # fmt: skip
-    marks = pd.DataFrame(
-        [(9, 99, 1.0, 2.0, "w"), (9, 3, 1.0, 2.0, "w"), (0, 99, 1.0, 2.0, "w")],
-        columns=["workload", "position", "before", "after", "words"],
-    )
-    shown_series, shown_marks, said = charts.drawn(series, marks)
+    shown_series, shown_marks, said = charts.drawn(series)
     assert sorted(shown_series["workload"].unique()) == list(range(2, 10))
     assert shown_series["position"].min() == 40 and len(shown_marks) == 1
     assert said == " 4 series not drawn. The newest 60 of 100 commits."

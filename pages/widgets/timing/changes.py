@@ -68,7 +68,7 @@ def draw(chosen: RunSelection) -> None:
 
 
 def _rates(found: Changes) -> None:
-    series, marks, more = charts.drawn(found.series, found.marks)
+    series, marks, more = charts.drawn(found.series)
     words = f"Pages a second by commit; ▲ and ▼ mark steps of 10 % and more.{more}"
     figure.head(words, sql=found.sql, rates=found.series.drop(columns="position"), changes=found.rows)
     figure.plot(charts.rates(series, marks), "rates", words)

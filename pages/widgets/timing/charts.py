@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import log10
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from analytic_model.hardware import Hardware
@@ -35,8 +36,8 @@ _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", 
 # --- rates over commits ---------------------------------------------------------------------------
 
 
-def drawn(series: pd.DataFrame, marks: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, str]:
-    """The series that are drawn, those of several commits and the newest first; and what is not, in words."""
+def drawn(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """The series that are drawn, those of several commits and the newest first; steps; words on the rest."""
     of = series.groupby("workload")["since"].agg(["size", "max"])
     of = of.assign(several=of["size"] > 1).sort_values(["several", "max", "size"], ascending=False)
     kept = (of.index[of["several"]] if of["several"].any() else of.index)[:MOST_SERIES]
@@ -46,10 +47,9 @@ def drawn(series: pd.DataFrame, marks: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
     if len(commits) > MOST_COMMITS:
         words += f" The newest {MOST_COMMITS} of {len(commits):,} commits."
     shown = shown[shown["commit"].isin(commits[-MOST_COMMITS:])]
-    there = {*zip(shown["workload"], shown["position"], strict=True)}
-    visible = [each for each in marks.to_dict("records") if (each["workload"], each["position"]) in there]
-    visible.sort(key=lambda each: -abs(log10(each["after"] / each["before"])))
-    return shown, pd.DataFrame(visible[:_MOST_MARKS], columns=marks.columns), words
+    steps = shown[shown["words"].notna()]
+    largest = np.log(steps["pages_per_s"] / steps["before"]).abs().nlargest(_MOST_MARKS)
+    return shown, steps.loc[largest.index], words
 
 
 def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
@@ -77,7 +77,7 @@ def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
             )
         )  # fmt: skip
         for change in marks[marks["workload"] == workload].to_dict("records"):
-            before, after = change["before"], change["after"]
+            before, after = change["before"], change["pages_per_s"]
             x, rate = at[change["position"]]
             up, y = after > before, log10(rate)  # as an annotation on a logarithmic axis has it
             times = significant(max(before, after) / min(before, after))
