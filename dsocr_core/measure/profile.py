@@ -20,7 +20,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import TABLE_LIMIT, as_text
-from dsocr_core.runs.importers.ncu import Launches, count, launches_in, numbered
+from dsocr_core.runs.importers.ncu import Launches, as_tables, count, launches_in
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
@@ -86,7 +86,7 @@ def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[
         gpu=gpu, profiled=True, preset=settings.preset,
     )  # fmt: skip
     with RunDirectory.create(location, record) as run:
-        for name, rows in numbered(measured).items():
+        for name, rows in as_tables(measured).items():
             run.add_rows(name, rows)
     return record.id, len(measured["kernel_launches"])
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -33,7 +34,6 @@ DETAILS = "ncu.details.csv"
 LAUNCH_LIMIT, METRIC_LIMIT = 20_000, 2_000_000
 """Launches of a table and their metrics."""
 _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
-_KEY = ["process", "id"]
 _LAUNCH = ["process", "id", "kernel", "block", "grid", "device", "compute_capability", "stage"]
 _METRIC = ["section", "metric", "unit", "text"]
 _NO_METRIC = {"process name", "host name", "kernel time", "context", "stream", *_LAUNCH, *_METRIC}
@@ -43,23 +43,11 @@ _COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sec
 
 
 Launches = dict[str, pd.DataFrame]
-"""Tables of the history by name: of launches and of metrics, each with `process` and `id` of a launch."""
+"""Tables of the history by name: of launches and of metrics, numbered in the order of the launches."""
 
 
-def numbered(found: Launches) -> dict[str, pa.Table]:
-    """The history's tables, launches numbered in their order."""
-    launches = found["kernel_launches"].reset_index(drop=True)
-    launches = launches.assign(number=launches.index, launch=launches["id"])
-    of = launches[[*_KEY, "number", "kernel", "launch"]]
-    tables = {
-        name: rows.merge(of, on=_KEY).sort_values("number", kind="stable") for name, rows in found.items()
-    }
-    tables["kernel_launches"] = launches
-    return {
-        name: pa.Table.from_pandas(table.drop(columns=_KEY), preserve_index=False)
-        for name, table in tables.items()
-        if len(table)
-    }
+def as_tables(found: Launches) -> dict[str, pa.Table]:
+    return {name: pa.Table.from_pandas(rows, preserve_index=False) for name, rows in found.items()}
 
 
 def count(found: Launches) -> str:
@@ -77,7 +65,7 @@ def read_tables(files: RunFiles, tables: Iterable[Table], text: str) -> list[Imp
     """The launches of a file's tables as a run. Raises InvalidFile."""
     found = _launches(tables)
     files.digests = {DETAILS: digest(text.encode())}
-    return profile_run(files, "ncu", f"Nsight Compute, {count(found)} in", numbered(found))
+    return profile_run(files, "ncu", f"Nsight Compute, {count(found)} in", as_tables(found))
 
 
 def _launches(tables: Iterable[Table]) -> Launches:
@@ -90,16 +78,20 @@ def _launches(tables: Iterable[Table]) -> Launches:
     refuse(~ids.str.fullmatch(r"[0-9]{1,9}"), "row {}: '{:.40}' is no launch's ID", ids)
     refuse(cells["kernel"].isna(), "row {} names no kernel")
     refuse(cells[["metric", "section"]].isna().all(axis=1), "row {} has no metric and no section")
-    cells = cells.assign(id=ids.astype(int), process=cells["process"].fillna(""))
-    first = cells.drop_duplicates(_KEY)
-    other = cells.duplicated(_KEY) & ~cells.duplicated([*_KEY, "kernel"])
-    refuse(other, "row {}: launch {} is another kernel above", cells["id"])
-    metrics = _metrics(cells.loc[cells["metric"].notna(), [*_KEY, *_METRIC]])
+    number = cells.groupby(["process", "id"], sort=False, dropna=False).ngroup()
+    cells = cells.assign(number=number, launch=ids.astype(int)).drop(columns=["process", "id"])
+    first = cells.drop_duplicates("number")
+    other = cells.duplicated("number") & ~cells.duplicated(["number", "kernel"])
+    refuse(other, "row {}: launch {} is another kernel above", cells["launch"])
+    metrics = _metrics(cells.loc[cells["metric"].notna(), ["number", "kernel", "launch", *_METRIC]])
     if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
         raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
     values = parse_figures(metrics["text"], metrics["unit"], _COUNTS)
     metrics = metrics.assign(value=values.where(values.abs() <= 1e18))
-    return {"kernel_launches": first[_LAUNCH], "kernel_metrics": metrics}
+    return {
+        "kernel_launches": first.drop(columns=_METRIC),
+        "kernel_metrics": metrics.sort_values("number", kind="stable"),
+    }
 
 
 def _long(table: Table) -> pd.DataFrame:
@@ -135,9 +127,9 @@ def _stage(ranges: str) -> str | None:
 def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
     """Each metric once. Raises InvalidFile for one with two values; one in two units is two metrics."""
     cells = cells.assign(text=cells["text"].fillna("")).drop_duplicates()
-    name = [*_KEY, "section", "metric"]
-    above = cells.groupby(["id", "metric"])["text"].transform("first")
-    said = [cells["metric"].str[:80], cells["id"], cells["text"], above]
+    name = ["number", "section", "metric"]
+    above = cells.groupby(["number", "metric"])["text"].transform("first")
+    said = [cells["metric"].str[:80], cells["launch"], cells["text"], above]
     refuse(cells.duplicated([*name, "unit"]), "row {}: {} of launch {} is {:.40}, above {:.40}", *said)
     with_unit = cells["metric"] + " (" + cells["unit"].fillna("") + ")"
     return cells.assign(metric=cells["metric"].mask(cells.duplicated(name), with_unit))
@@ -168,8 +160,14 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
             files.skip(folder, str(error))
     if not found:
         raise InvalidFile("no kernel of it could be read")
+    before = np.cumsum([0, *(len(each["kernel_launches"]) for each in found)])
     launches = {
-        name: pd.concat([each[name].assign(process=f"{place}") for place, each in enumerate(found)])
+        name: pd.concat(
+            [
+                each[name].assign(number=each[name]["number"] + first)
+                for each, first in zip(found, before, strict=False)
+            ]
+        )
         for name in found[0]
     }
     command = files.place / "command.yaml"
@@ -182,7 +180,7 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     more: dict[str, Any] = {"command": " ".join(map(str, words))[:4000] or None, "profiled": True}
     with suppress(ValueError, OverflowError):
         more["created"] = moment_of(str(data.get("timestamp")))
-    return [files.run("ncu", numbered(launches), notes, _tables_of(folders[0])[0], **more)]
+    return [files.run("ncu", as_tables(launches), notes, _tables_of(folders[0])[0], **more)]
 
 
 def _kernel_folders(directory: Path) -> list[Path]:
