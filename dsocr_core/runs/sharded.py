@@ -69,7 +69,10 @@ def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
     """Parquet of pages in their order: what was read, and what depends on who read it."""
     rows = [_row(page) for page in sorted(pages, key=lambda page: page.number)]
     table = pa.concat_tables(rows).combine_chunks()
-    return _parquet(table.drop_columns([*_OF_WORKER])), _parquet(table.select(_OF_WORKER))
+    files = io.BytesIO(), io.BytesIO()
+    for file, part in zip(files, (table.drop_columns([*_OF_WORKER]), table.select(_OF_WORKER)), strict=True):
+        pq.write_table(part, file, compression="zstd", compression_level=1)
+    return files[0].getvalue(), files[1].getvalue()
 
 
 def _row(page: PageReading) -> pa.Table:
@@ -88,13 +91,6 @@ def shard_rows(readings: bytes, of_worker: bytes) -> pa.Table:
     for name in own.column_names:
         rows = rows.append_column(name, own[name])
     return with_columns(rows, SCHEMA)
-
-
-def _parquet(table: pa.Table) -> bytes:
-    """The table as a Parquet file; the same table makes the same bytes."""
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", compression_level=1)
-    return buffer.getvalue()
 
 
 # --- markers ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from dsocr_core.cluster.output import Output
 from dsocr_core.runs.sharded import OutputError
-from tests.cluster.made_up_output import check_exactly_once
+from tests.cluster.made_up_output import check_exactly_once, readings
 from tests.support.busy_process import DRIVEN
 from tests.support.kills import killed
 
@@ -46,7 +46,7 @@ def test_a_flipped_byte_costs_its_shard_and_is_named(tmp_path: Path) -> None:
     chance = random.Random(3)
     to_its_end(tmp_path / "out")
     output = Output(str(tmp_path / "out"))
-    markers = [*output.markers()]
+    markers, pages = [*output.markers()], readings(str(tmp_path / "out"))
     for _ in range(18):
         damaged = chance.choice(markers)
         other = markers[damaged.index - 1]
@@ -57,7 +57,7 @@ def test_a_flipped_byte_costs_its_shard_and_is_named(tmp_path: Path) -> None:
         file.write_bytes(content)
         says = rf"/out/({damaged.name}: no marker|shards/.*: damaged; remove {damaged.name} to read it again)"
         with pytest.raises(OutputError, match=says):
-            [list(output.pages(marker)) for marker in output.markers([damaged.name])]
-        [pages] = [output.pages(marker) for marker in output.markers([other.name])]
-        assert [page.number // 2 for page in pages] == [other.index] * 2
+            [output.rows(marker) for marker in output.markers([damaged.name])]
+        [rows] = [output.rows(marker) for marker in output.markers([other.name])]
+        assert rows["page"].to_pylist() == [page.name for page in pages if page.number // 2 == other.index]
         file.write_bytes(whole)

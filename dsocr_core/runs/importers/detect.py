@@ -36,7 +36,7 @@ KINDS: tuple[tuple[str, Callable[[Path, str], object], Callable[[RunFiles], list
     ("runs and outputs of dsocr", lambda place, _: own_run.is_own_run(place), own_run.read_own_run),
     ("runs of llm-perf-opt", lambda place, _: llm_perf_opt.is_run(place), llm_perf_opt.read_run),
     ("its sweeps", lambda place, _: sweeps.files_of(place), sweeps.read_sweep),
-    ("folders of ncu", lambda place, _: ncu.is_profile(place), ncu.read_profile),
+    ("folders of ncu", lambda place, _: ncu.kernel_folders(place), ncu.read_profile),
     ("SQLite of nsys export", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
     ("CSV of nsys stats or ncu", lambda _, head: has_table(head), _read_tables),
     ("traces of torch.profiler", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),

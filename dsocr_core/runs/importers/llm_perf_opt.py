@@ -269,9 +269,10 @@ def read_gallery(run: RunFiles, gallery: Path) -> list[Page]:
 
 
 def join(predictions: Sequence[Page], shown: Iterable[Page]) -> list[Page]:
-    """Every reading once, named: a page of the gallery is the last prediction of its image with its text.
+    """Every reading once: a page of the gallery is the last prediction of its image with its text.
 
-    A run that cycles over its images reads some of them again, but keeps one folder for each.
+    A page's name is its path in the folder that all have in common; of a second reading `name (2)`: a run
+    that cycles over its images reads some of them again, but keeps one folder for each.
     """
     pages = list(predictions)
     places = {(page["path"], page["text_raw"]): place for place, page in enumerate(pages)}
@@ -280,19 +281,11 @@ def join(predictions: Sequence[Page], shown: Iterable[Page]) -> list[Page]:
             pages.append(each)
         else:
             pages[place] = {name: pages[place][name] or value for name, value in each.items()}
-    names = page_names([page["path"] for page in pages])
-    return [page | {"page": name} for page, name in zip(pages, names, strict=True)]
-
-
-def page_names(images: Sequence[str]) -> list[str]:
-    """A name for each image: its path in the folder that all have in common; of its second reading
-    `name (2)`.
-
-    The name pairs the page with the same page of other runs, so it does not hold the folder of a machine.
-    """
-    parts = [_parts(image) for image in images]
+    parts = [_parts(page["path"]) for page in pages]
+    # It pairs the page with the same page of other runs, so it does not hold the folder of a machine.
     shared = imported.shared_folders(each[:-1] for each in parts)
-    return [*distinct({place: "/".join(each[shared:]) for place, each in enumerate(parts)}).values()]
+    names = distinct({place: "/".join(each[shared:]) for place, each in enumerate(parts)})
+    return [page | {"page": names[place]} for place, page in enumerate(pages)]
 
 
 def _parts(image: str) -> tuple[str, ...]:

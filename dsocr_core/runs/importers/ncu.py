@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -20,15 +19,7 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles, as_yaml, digest, moment_of
 from dsocr_core.runs.importers.profiles import profile_run, stage_of_range
-from dsocr_core.runs.importers.tables import (
-    NCU,
-    NCU_RAW,
-    NCU_SUMMARY,
-    Table,
-    find_tables,
-    parse_figures,
-    refuse,
-)
+from dsocr_core.runs.importers.tables import NCU, Table, find_tables, parse_figures, refuse
 
 DETAILS = "ncu.details.csv"
 LAUNCH_LIMIT, METRIC_LIMIT = 20_000, 2_000_000
@@ -68,8 +59,8 @@ def read_tables(files: RunFiles, tables: Iterable[Table], text: str) -> list[Imp
     return profile_run(files, "ncu", f"Nsight Compute, {count(found)} in", as_tables(found))
 
 
-def _launches(tables: Iterable[Table]) -> Launches:
-    """The launches of one measurement from all of its tables. Raises InvalidFile, which names the row."""
+def _launches(tables: Iterable[Table], before: int = 0) -> Launches:
+    """The launches of one measurement, numbered from `before` on. Raises InvalidFile, which names the row."""
     if not (of_ncu := [_long(table) for table in tables if table.attrs["report"] in NCU]):
         raise InvalidFile("it has no table of Nsight Compute")
     cells = pd.concat(of_ncu)
@@ -78,7 +69,7 @@ def _launches(tables: Iterable[Table]) -> Launches:
     refuse(~ids.str.fullmatch(r"[0-9]{1,9}"), "row {}: '{:.40}' is no launch's ID", ids)
     refuse(cells["kernel"].isna(), "row {} names no kernel")
     refuse(cells[["metric", "section"]].isna().all(axis=1), "row {} has no metric and no section")
-    number = cells.groupby(["process", "id"], sort=False, dropna=False).ngroup()
+    number = cells.groupby(["process", "id"], sort=False, dropna=False).ngroup() + before
     cells = cells.assign(number=number, launch=ids.astype(int)).drop(columns=["process", "id"])
     first = cells.drop_duplicates("number")
     other = cells.duplicated("number") & ~cells.duplicated(["number", "kernel"])
@@ -96,12 +87,12 @@ def _launches(tables: Iterable[Table]) -> Launches:
 
 def _long(table: Table) -> pd.DataFrame:
     """A table as the details page has it, a row a metric, with the stage of its launch."""
-    report, rows = table.attrs["report"], table.assign(stage=None)
+    rows = table.assign(stage=None)
     if ranges := [name for name in table if _RANGES.search(name)]:
         joined = rows[ranges].fillna("").agg(" ".join, axis=1)
         rows["stage"] = joined.map({each: _stage(each) for each in joined.unique()})
     rows = rows.reindex(columns=[*dict.fromkeys([*_LAUNCH, *rows.columns])])
-    if report == NCU_RAW:
+    if "metric" not in table:  # the raw page, whose columns are metrics
         units, rows = rows.iloc[0], rows.iloc[1:]
         if units["id"] or units["kernel"] or rows.empty:
             raise InvalidFile(f"row {units.name} has no units, or no kernel follows it")
@@ -109,7 +100,7 @@ def _long(table: Table) -> pd.DataFrame:
         rows = rows.melt(_LAUNCH, metrics, "metric", "text", ignore_index=False)
         rows = rows[rows["text"] != ""].sort_index(kind="stable")
         rows["unit"] = rows["metric"].map(units)
-    elif report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
+    elif "invocations" in table:  # averages: it has no launches: a shape of a kernel stands for one
         shapes = rows.groupby(["process", "kernel", "block", "grid"], sort=False, dropna=False)
         rows = rows.assign(id=shapes.ngroup().astype(str), text=rows["avg_ns"])
         often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["invocations"])
@@ -138,38 +129,23 @@ def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
 # --- folders ----------------------------------------------------------------------------------------
 
 
-def is_profile(directory: Path) -> bool:
-    """Tell whether a folder is one kernel's, or has kernels' folders in it."""
-    return bool(_tables_of(directory) or _kernel_folders(directory))
-
-
 def read_profile(files: RunFiles) -> list[ImportedRun]:
     """The kernels' folders of a folder as one run, in their order. Raises InvalidFile for none of use."""
     digests: dict[str, str] = {}
     found: list[Launches] = []
-    folders = _kernel_folders(files.place) or [files.place]
-    for folder in folders:
+    for folder in (folders := kernel_folders(files.place)):
         files.digests = {}
         taken = [files.take(file.name, file, find_tables) for file in _tables_of(folder)]
         try:
             if tables := [table for found_in in filter(None, taken) for table in found_in[0].values()]:
-                found.append(_launches(tables))
+                found.append(_launches(tables, sum(len(each["kernel_launches"]) for each in found)))
                 # Under the place that the kernel has in the profile.
                 digests |= {f"{len(found)}/{name}": value for name, value in files.digests.items()}
         except InvalidFile as error:
             files.skip(folder, str(error))
     if not found:
         raise InvalidFile("no kernel of it could be read")
-    before = np.cumsum([0, *(len(each["kernel_launches"]) for each in found)])
-    launches = {
-        name: pd.concat(
-            [
-                each[name].assign(number=each[name]["number"] + first)
-                for each, first in zip(found, before, strict=False)
-            ]
-        )
-        for name in found[0]
-    }
+    launches = {name: pd.concat([each[name] for each in found]) for name in found[0]}
     command = files.place / "command.yaml"
     data = (files.take("command", command, as_yaml) if command.exists() else None) or {}
     lists = (data.get(name) for name in ("launch_command", "sections"))
@@ -183,10 +159,11 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
     return [files.run("ncu", as_tables(launches), notes, _tables_of(folders[0])[0], **more)]
 
 
-def _kernel_folders(directory: Path) -> list[Path]:
-    """The folders of kernels in a folder, in their order."""
-    folders = directory.iterdir() if directory.is_dir() else ()
-    return sorted(folder for folder in folders if not folder.is_symlink() and _tables_of(folder))
+def kernel_folders(directory: Path) -> list[Path]:
+    """The folders of kernels in a folder, in their order; the folder itself where it is one."""
+    inside = directory.iterdir() if directory.is_dir() else ()
+    found = sorted(folder for folder in inside if not folder.is_symlink() and _tables_of(folder))
+    return found or [directory] * bool(_tables_of(directory))
 
 
 def _tables_of(folder: Path) -> list[Path]:
