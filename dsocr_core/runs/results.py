@@ -15,7 +15,7 @@ import pyarrow as pa
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
-from dsocr_core.models.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import Comparison, to_row
@@ -152,10 +152,9 @@ def _file_row(size: tuple[int, int] | None, file: PageFile | None) -> dict[str, 
 
 def timing_rows(readings: pa.Table) -> list[Row]:
     """The rows of the table `timings` that readings make."""
-    inside = {*INSIDE_PREFILL}
     return [
         {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
-        | {"inside_prefill": time["stage"] in inside}
+        | {"inside_prefill": time["stage"] not in TOP_LEVEL}
         for row in readings.select(("page", "backend", "times")).to_pylist()
         for time in row["times"] or ()
     ]

@@ -39,7 +39,7 @@ from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
 from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import RunStorage, sync_directory, sync_tree, writing_into
+from dsocr_core.runs.storage import RunStorage, sync_tree, synced, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"
@@ -191,7 +191,7 @@ class RunDirectory:
                     (self.directory / f"{name}.parquet").unlink(missing_ok=True)
             for file in whole.iterdir():
                 file.replace(self.directory / file.name)
-            sync_directory(self.directory)
+            synced(self.directory)
             self._parts.rename(done)
             shutil.rmtree(done)
         return self.directory

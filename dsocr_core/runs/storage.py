@@ -52,8 +52,9 @@ class DirectoryBusy(DsocrError):
 # --- writing ----------------------------------------------------------------------------------------
 
 
-def sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def synced(place: Path) -> None:
+    """Put a file, or a directory's list of files, on the disk."""
+    handle = os.open(place, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -62,11 +63,8 @@ def sync_directory(directory: Path) -> None:
 
 def sync_tree(directory: Path) -> None:
     """Put every file of a directory, and the directory, on the disk."""
-    for folder, _, files in os.walk(directory, topdown=False):
-        for file in files:
-            with Path(folder, file).open("rb") as handle:
-                os.fsync(handle.fileno())
-        sync_directory(Path(folder))
+    for place in (*directory.rglob("*"), directory):
+        synced(place)
 
 
 def put_file(file: Path, content: bytes, new: bool = False) -> bool:
@@ -80,7 +78,7 @@ def put_file(file: Path, content: bytes, new: bool = False) -> bool:
             return False
         finally:
             target.unlink()
-    sync_directory(file.parent)
+    synced(file.parent)
     return True
 
 
@@ -230,7 +228,7 @@ class RunStorage:
                 if entry.is_dir():
                     raise EntryExists(f"{entry}: is there already") from error
                 raise
-            sync_directory(entry.parent)
+            synced(entry.parent)
         return entry
 
     def remove(self, name: str) -> None:
@@ -240,7 +238,7 @@ class RunStorage:
         with writing(entry), contextlib.suppress(FileNotFoundError):
             away.parent.mkdir(parents=True, exist_ok=True)
             entry.rename(away)
-            sync_directory(entry.parent)
+            synced(entry.parent)
             if away.is_symlink() or not away.is_dir():
                 away.unlink()
             else:

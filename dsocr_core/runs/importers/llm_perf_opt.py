@@ -28,8 +28,10 @@ from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers import imported
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles, as_yaml
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
-from dsocr_core.runs.importers.profiles import kernel_rows, stage_of_range, timing_rows
+from dsocr_core.runs.importers.profiles import kernel_rows, spread_rows, stage_of_range
 from dsocr_core.runs.labels import distinct
+from dsocr_core.runs.results import timing_rows
+from dsocr_core.runs.schema import rows_to_table
 
 _FOLDERS = (
     "", "torch_profiler", "torch_profiler/pred", "nsys", "static_analysis", "tmp/workload/torch_profiler",
@@ -89,14 +91,13 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     chosen = [_at(config, "model", "preprocess", name) for name in ("base_size", "image_size", "crop_mode")]
     sizes = {name: [each.base_size, each.image_size, each.crop_mode] for name, each in PRESETS.items()}
     preset = next((name for name, of in sizes.items() if of == chosen), None)
-    times = [
-        timing_rows(VENDOR, time["stage"], {"page": time["milliseconds"]}, page=page["page"])
-        for page in pages
-        for time in page["times"] or ()
-    ] + [timing_rows(VENDOR, stage, spread) for stage, spread in summary.get("stages", {}).items()]
+    readings = rows_to_table(
+        "readings", "", [{**page, "preset": preset, "backend": VENDOR} for page in pages]
+    )
+    spreads = [spread_rows(VENDOR, stage, spread) for stage, spread in summary.get("stages", {}).items()]
     tables = {
-        "readings": [{**page, "preset": preset, "backend": VENDOR} for page in pages],
-        "timings": [row for rows in times for row in rows],
+        "readings": readings,
+        "timings": [row for rows in (timing_rows(readings), *spreads) for row in rows],
         "stage_flops": found.get("static_compute.json", ()),
         "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command or "")),
     }

@@ -143,7 +143,7 @@ def _stages(table: Table) -> tuple[list[Row], str]:
     for of in found[found["stage"].notna()].to_dict("records"):
         calls, deviation = of["instances"], of.get("stddev_ns", np.nan) / 1e6
         times = {"mean": of["total_ns"] / calls / 1e6, "std": deviation if calls > 1 else None}
-        rows += profiles.timing_rows("nsys", of["stage"], times, calls)
+        rows += profiles.spread_rows("nsys", of["stage"], times, calls)
     others = [without_surrogates(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
     named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not rows:

@@ -59,12 +59,9 @@ def summed(launches: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def timing_rows(
-    backend: str, stage: str, values: Mapping[str, Any], calls: int | None = None, page: str | None = None
-) -> list[Row]:
+def spread_rows(backend: str, stage: str, values: Mapping[str, Any], calls: int | None = None) -> list[Row]:
     """Times of a stage in ms by their aggregate, None or NaN where one is not known, as rows of `timings`."""
-    of = {"page": page, "backend": backend, "stage": str(stage), "calls": calls}
-    of["inside_prefill"] = stage not in TOP_LEVEL
+    of = {"backend": backend, "stage": str(stage), "calls": calls, "inside_prefill": stage not in TOP_LEVEL}
     return [
         of | {"milliseconds": value, "aggregate": aggregate}
         for aggregate, value in values.items()
@@ -115,5 +112,5 @@ def profile_tables(
     timings: list[Row] = []
     for stage, times in took.items():
         of = pd.Series(times, dtype=float) / 1e6
-        timings += timing_rows(backend, stage, {"mean": of.mean(), "std": of.std()}, len(of))
+        timings += spread_rows(backend, stage, {"mean": of.mean(), "std": of.std()}, len(of))
     return {"kernels": kernel_rows(summed(launches)), "timings": timings}
