@@ -39,8 +39,7 @@ class CpuTime(NamedTuple):
 
     at: float
     busy_s: float
-    own_s: float
-    """CPU time of this process with all that it started."""
+    own_s: float  # CPU time of this process with all that it started
 
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:

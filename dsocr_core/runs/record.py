@@ -64,20 +64,14 @@ class RunRecord:
     Tags, notes written later and verdicts are annotations of the history, not part of the record.
     """
 
-    id: str
-    """Letters, digits, `.`, `_` and `-`, at most 100; it names the run's directory."""
-    created: str
-    """ISO 8601 time in UTC at which the run was made."""
-    source: Source
-    """Maker of the run: this project, or what it was imported from."""
-    command: str | None = None
-    """The command line that makes the run again."""
+    id: str  # letters, digits, `.`, `_` and `-`, at most 100; it names the run's directory
+    created: str  # ISO 8601 time in UTC at which the run was made
+    source: Source  # maker of the run: this project, or what it was imported from
+    command: str | None = None  # the command line that makes the run again
     backends: tuple[str, ...] = ()
     engine: str | None = None
-    device: str | None = None
-    """`cpu`, `cuda`, `cuda:0`."""
-    gpu: str | None = None
-    """The GPU's name, None on a CPU."""
+    device: str | None = None  # `cpu`, `cuda`, `cuda:0`
+    gpu: str | None = None  # the GPU's name, None on a CPU
     host: str | None = None
     dtype: str | None = None
     attention: str | None = None
@@ -85,8 +79,7 @@ class RunRecord:
     profiled: bool = False
     """True where the times carry a profiler's overhead; such runs stay out of trends unless asked for."""
     git_commit: str | None = None
-    git_dirty: bool | None = None
-    """True where tracked files differed from the commit."""
+    git_dirty: bool | None = None  # True where tracked files differed from the commit
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)

@@ -257,8 +257,7 @@ class Readings:
 
     results: dict[Key, OcrResult] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
-    requests: dict[Key, OcrRequest] = field(default_factory=dict)
-    """Requests of every page, read or not."""
+    requests: dict[Key, OcrRequest] = field(default_factory=dict)  # requests of every page, read or not
 
     @classmethod
     def of(cls, record: RunRecord, rows: Iterable[dict[str, Any]]) -> Readings:

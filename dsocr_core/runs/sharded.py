@@ -51,11 +51,9 @@ class OutputError(DsocrError):
 class PageReading:
     """Outcome of a page: a result, or why there is none."""
 
-    number: int
-    """In the run."""
+    number: int  # in the run
     name: str
-    path: str
-    """Path of its file, or a URL."""
+    path: str  # path of its file, or a URL
     result: OcrResult | None = None
     error: str | None = None
     quarantined: bool = False
@@ -100,19 +98,16 @@ def shard_rows(readings: bytes, of_worker: bytes) -> pa.Table:
 class Marker:
     """Marker that makes an attempt at a shard visible."""
 
-    file: str
-    """File of readings, below the output."""
+    file: str  # file of readings, below the output
     sha256: str
     worker_sha256: str
     shard: str
     read: int
     failed: int
     quarantined: int
-    causes: dict[str, int]
-    """Failures and quarantined pages by cause."""
+    causes: dict[str, int]  # failures and quarantined pages by cause
     worker: str
-    began: float
-    """Seconds since 1970."""
+    began: float  # seconds since 1970
     ended: float
 
     @property

@@ -35,8 +35,7 @@ class PredictionError(DsocrError):
 class Prediction:
     """A text of a page."""
 
-    name: str
-    """Name of the page as far as the files say: a relative path without the suffix of the text."""
+    name: str  # name of the page as far as the files say: a relative path without the suffix of the text
     text: str
     file: Path
 

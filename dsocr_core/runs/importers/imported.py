@@ -120,17 +120,12 @@ class Skipped(NamedTuple):
 class RunFiles:
     """The files of one run: each is read once, and either taken with its digest or named with a reason."""
 
-    place: Path
-    """The folder or the file that the run is in."""
-    digests: dict[str, str] = field(default_factory=dict)
-    """Files that were taken, by what they are."""
-    paths: dict[str, Path] = field(default_factory=dict)
-    """Their paths."""
+    place: Path  # the folder or the file that the run is in
+    digests: dict[str, str] = field(default_factory=dict)  # files that were taken, by what they are
+    paths: dict[str, Path] = field(default_factory=dict)  # their paths
     skipped: list[Skipped] = field(default_factory=list)
-    seen: set[Path] = field(default_factory=set)
-    """Files that were taken, or named in `skipped`."""
-    whole: bool = False
-    """All that the folder holds is of its run."""
+    seen: set[Path] = field(default_factory=set)  # files that were taken, or named in `skipped`
+    whole: bool = False  # all that the folder holds is of its run
 
     def take(
         self, role: str, file: Path, parse: Callable[[str], Any], table: str = "", limit: int = TABLE_LIMIT
@@ -174,8 +169,7 @@ class ImportedRun:
     """One run found in foreign files."""
 
     record: RunRecord
-    path: Path
-    """The folder or file it was found in."""
+    path: Path  # the folder or file it was found in
     tables: Tables
     files: Mapping[str, Path] = field(default_factory=dict)
     """Files that are copied into the run, by their place in it."""
@@ -208,8 +202,7 @@ class ImportReport:
     """Outcome of everything under the given paths."""
 
     imported: list[FoundRun] = field(default_factory=list)
-    known: list[FoundRun] = field(default_factory=list)
-    """Runs that the history had before."""
+    known: list[FoundRun] = field(default_factory=list)  # runs that the history had before
     skipped: list[Skipped] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:

@@ -60,12 +60,10 @@ have the report's name and the units that the head names.
 
 
 class _Head(NamedTuple):
-    report: str
-    """Empty for one of Nsight Systems that is not read."""
+    report: str  # empty for one of Nsight Systems that is not read
     columns: list[str]
     units: set[str]
-    mark: str
-    """Separator of cells."""
+    mark: str  # separator of cells
 
 
 def has_table(head: str) -> bool:
