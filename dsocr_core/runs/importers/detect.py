@@ -39,7 +39,7 @@ KINDS: tuple[tuple[str, Callable[[Path, str], object], Callable[[RunFiles], list
     ("folders of ncu", lambda place, _: ncu.kernel_folders(place), ncu.read_profile),
     ("SQLite of nsys export", lambda _, head: head.startswith("SQLite format 3\0"), nsys.read_database),
     ("CSV of nsys stats or ncu", lambda _, head: has_table(head), _read_tables),
-    ("traces of torch.profiler", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
+    ("traces of torch.profiler", lambda _, head: torch_trace.TRACE.search(head), torch_trace.read_trace),
 )
 """Importers, asked in this order: name; test of a place and of its text's beginning ("" of a folder);
 reader of its runs, which raises InvalidFile.

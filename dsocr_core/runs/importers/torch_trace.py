@@ -13,7 +13,6 @@ import math
 import re
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import IO, Any
 
 import numpy as np
@@ -32,19 +31,18 @@ _BROKEN = MIB
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
-_TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:|^\s*\{"schemaVersion"')
+TRACE = re.compile(
+    r'"(?:traceEvents|deviceProperties)"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:|^\s*\{"schemaVersion"'
+)
+"""Signs of a trace in its begin."""
 _LIST = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
-_GPU = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_DEVICES = re.compile(r'"deviceProperties"\s*:\s*\[([^]]*)')
 _NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat)"\s*:)|\}\s*(?=\]\s*[,}])')
 """Between two events, or after the last."""
 _SIGN = re.compile(r"[^\s,]")
 _JSON = json.JSONDecoder(strict=False)
 _HOST, _DEVICE = -1, -2
 """Threads that stand for all of the host and of the device."""
-
-
-def is_trace(head: str) -> bool:
-    return _TRACE.search(head) is not None or '"deviceProperties"' in head[:2000]
 
 
 def read_trace(files: RunFiles) -> list[ImportedRun]:
@@ -118,7 +116,10 @@ class _Stream:
     def events(self) -> Iterator[dict[str, Any]]:
         """Each event. Raises InvalidFile."""
         begin = self._found(_LIST, "not a trace, or not whole: no list traceEvents")
-        self.gpu, self._at = _gpu(self._text[: begin.start()]), begin.end()
+        if (devices := _DEVICES.search(self._text, 0, begin.start())) is not None:
+            names = {*re.findall(r'"name"\s*:\s*"([^"\\]{1,200})"', devices[1])}
+            self.gpu = names.pop() if len(names) == 1 else None  # of several it is not known which
+        self._at = begin.end()
         for _ in range(EVENT_LIMIT):
             sign = self._found(_SIGN, "not whole: the trace ends in its middle")
             self._at = sign.start()
@@ -164,12 +165,3 @@ class _Stream:
                 return None
             except (RecursionError, ValueError) as error:
                 raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
-
-
-def _gpu(before: str) -> str | None:
-    """The one device of the trace; None where there are several, or none is named."""
-    for at in _GPU.finditer(before):
-        with suppress(LookupError, TypeError, ValueError, RecursionError):
-            (name,) = {each["name"][:200] for each in _JSON.raw_decode(before, at.end())[0]}
-            return str(name)
-    return None
