@@ -16,25 +16,12 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.stages import TOP_LEVEL, Stage
+from dsocr_core.reading import records
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import Comparison, to_row
 from dsocr_core.reading.parity_records import Difference, ParityReport, Tolerance
-from dsocr_core.reading.records import (
-    MAY_BE_UNKNOWN,
-    SIDES,
-    UNLIMITED,
-    BackendName,
-    FinishReason,
-    ModelInputs,
-    OcrRequest,
-    OcrResult,
-    PageFile,
-    StageTiming,
-    TopTwo,
-    result_from_jsonable,
-    top_two_steps,
-)
+from dsocr_core.reading.records import SIDES, BackendName, ModelInputs, OcrRequest, OcrResult, PageFile
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import TABLES, encodable_value
 
@@ -119,8 +106,8 @@ def _row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict
     more = [_file_row(*each) for each in zip_longest(result.more_sizes, files[1:])]
     same = ("backend", "new_tokens", "finish_reason", "text_raw", "text_tokens", "token_ids")
     as_asked = to_jsonable(request) | {
-        "max_new_tokens": None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
-        "unknown": [name for name in MAY_BE_UNKNOWN if getattr(request, name) is None],
+        "max_new_tokens": None if request.max_new_tokens == records.UNLIMITED else request.max_new_tokens,
+        "unknown": [name for name in records.MAY_BE_UNKNOWN if getattr(request, name) is None],
     }
     return {
         **{name: getattr(result, name) for name in same},
@@ -181,14 +168,14 @@ def result_of(row: Row) -> OcrResult | None:
     if row["exact"] is not None:
         # Of another program's the columns count.
         with suppress(InvalidFile, ValueError, LookupError, TypeError, AttributeError):
-            return result_from_jsonable(parse_json(row["exact"], any_number=True))
+            return records.result_from_jsonable(parse_json(row["exact"], any_number=True))
     if row["error"] is not None or row["text_raw"] is None:
         return None
     ids, sizes = row["token_ids"], [(each["width"], each["height"]) for each in row["more_pages"] or ()]
     environment = {each["name"]: each["value"] for each in row["environment"] or ()}
-    top_two: tuple[TopTwo, ...] = ()
+    top_two: tuple[records.TopTwo, ...] = ()
     with suppress(TypeError, ValueError):  # another program's: no pairs, or nulls among them
-        top_two = top_two_steps(row["top_ids"] or (), row["top_logits"] or ())
+        top_two = records.top_two_steps(row["top_ids"] or (), row["top_logits"] or ())
     return OcrResult(
         backend=row["backend"] or "",
         request=_request_of(row),
@@ -196,12 +183,12 @@ def result_of(row: Row) -> OcrResult | None:
         text_raw=row["text_raw"],
         token_ids=None if ids is None else tuple(ids),
         token_texts=tuple(row["token_texts"] or ()),
-        finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
+        finish_reason=end if (end := row["finish_reason"]) in get_args(records.FinishReason) else None,
         inputs=_inputs_of(row),
         timings=tuple(
-            StageTiming(Stage(time["stage"]), time["milliseconds"], 1 if (n := time["calls"]) is None else n)
+            records.StageTiming(Stage(time["stage"]), ms, 1 if (n := time["calls"]) is None else n)
             for time in row["times"] or ()
-            if time["stage"] in _STAGES and time["milliseconds"] is not None
+            if time["stage"] in _STAGES and (ms := time["milliseconds"]) is not None
         ),
         boxes_known=environment.pop(_NO_BOXES, None) is None,
         environment=environment,
@@ -220,7 +207,7 @@ def _request_of(row: Row) -> OcrRequest:
     if unknown is None:
         prompt, source = values.get("prompt"), row["source"] or ""
         return OcrRequest.imported(image, source, prompt=prompt, preset=row["preset"], file=file)
-    values = {"max_new_tokens": UNLIMITED} | values | dict.fromkeys(unknown)
+    values = {"max_new_tokens": records.UNLIMITED} | values | dict.fromkeys(unknown)
     values["more"] = tuple(Path(text_name(path)) for path in values.get("more", ()))
     values["ngram_whitelist"] = tuple(values.get("ngram_whitelist", ()))
     more_files = tuple(filter(None, map(_page_file, row["more_pages"] or ())))
