@@ -23,20 +23,16 @@ _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")
 _CENTRE, _GAP = re.compile(r"</?center>"), re.compile(r"\n{3,}")
 
 
-class ExportError(DsocrError):
-    """Runs could not be exported; names the target and the cause."""
-
-
 def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
     """Write runs of a history, every file as it is, to a new zip, which appears when it is whole; how many.
 
-    Raises HistoryError for a run there is not, ExportError or StorageError.
+    Raises HistoryError for a run there is not, DsocrError or StorageError.
     """
     folders = {run_id: history.directory(run_id) for run_id in run_ids}
     if not folders:
-        raise ExportError("no runs to export; name one or more")
+        raise DsocrError("no runs to export; name one or more")
     if os.path.lexists(target):
-        raise ExportError(f"{target}: is there already; give another name")
+        raise DsocrError(f"{target}: is there already; give another name")
     temporary = target.with_name(f".part-{secrets.token_hex(8)}")
     with contextlib.ExitStack() as stack, writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,12 +48,12 @@ def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
 def export_texts(history: History, run_id: str, backend: str | None, directory: Path) -> int:
     """Write each page's text for OmniDocBench's evaluator, `NAME.md` for NAME.jpg. Returns their number.
 
-    Raises HistoryError, ExportError, StorageError.
+    Raises HistoryError, DsocrError, StorageError.
     """
     found = readings(history, run_id, with_steps=False).results
     backends = sorted({key[1] or "" for key in found})
     if backend is None and len(backends) > 1:
-        raise ExportError(f"{run_id} has results of {' and '.join(backends)}; name one with --backend")
+        raise DsocrError(f"{run_id} has results of {' and '.join(backends)}; name one with --backend")
     texts: dict[str, str] = {}
     for (page, reader), result in found.items():
         if backend in (None, reader):
@@ -65,10 +61,10 @@ def export_texts(history: History, run_id: str, backend: str | None, directory: 
             name = f"{PurePath(document).stem}{f'_{number}' if number else ''}.md"
             if name in texts:
                 which = name_text(name)
-                raise ExportError(f"two pages of {run_id} would be called {which}: the benchmark's differ")
+                raise DsocrError(f"two pages of {run_id} would be called {which}: the benchmark's differ")
             texts[name] = benchmark_markdown(result.text_raw)
     if not texts:
-        raise ExportError(f"{run_id} has no text{f' of {backend}' if backend else ''}")
+        raise DsocrError(f"{run_id} has no text{f' of {backend}' if backend else ''}")
     with writing(name_text(directory)):
         directory.mkdir(parents=True)
         for name, text in texts.items():

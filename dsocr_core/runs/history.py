@@ -250,7 +250,7 @@ class History:
     def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...
 
-        Raises HistoryError, OverLimit.
+        Raises HistoryError, DsocrError.
         """
         if reason := select_only(statement):
             raise HistoryError(reason)

@@ -93,7 +93,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, directory: Path) -> RunDirectory:
-        """Go on in a directory of its own, which no other process writes meanwhile. Raises DirectoryBusy."""
+        """Go on in a directory of its own, which no other process writes meanwhile. Raises DsocrError."""
         run = cls(directory)
         with ExitStack() as stack:
             stack.enter_context(writing_into(directory))

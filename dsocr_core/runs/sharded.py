@@ -40,10 +40,6 @@ _OF_WORKER = ("environment", "times", "top_ids", "top_logits", "exact")
 """Columns of a page that depend on who read it."""
 
 
-class OutputError(DsocrError):
-    """A file of the output that is not what this program writes; names it."""
-
-
 # --- a page -----------------------------------------------------------------------------------------
 
 
@@ -157,7 +153,7 @@ def _marker(content: bytes) -> Marker | None:
 
 
 class ShardedRun:
-    """Reads a run in shards. Raises StorageError where the store is at fault, OutputError for damage."""
+    """Reads a run in shards. Raises StorageError where the store is at fault, DsocrError for damage."""
 
     def __init__(self, store: FileStore | str) -> None:
         self.store = FileStore(store) if isinstance(store, str) else store
@@ -175,7 +171,7 @@ class ShardedRun:
             content = self.store.read(name, SMALL_BYTES)
             return None if content is None else parse_json(content)
         except InvalidFile as error:
-            raise OutputError(f"{self.store.location}/{name}: {error}") from error
+            raise DsocrError(f"{self.store.location}/{name}: {error}") from error
 
     def marker(self, name: str) -> Marker | None:
         return next(self.markers([name]), None)
@@ -186,16 +182,16 @@ class ShardedRun:
             names = [f"done/{name}" for name in self.store.names("done") if _MARKER.fullmatch(name)]
         for name, content in self.store.read_many(names):
             if (marker := _marker(content)) is None:
-                raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it")
+                raise DsocrError(f"{self.store.location}/{name}: no marker of a shard; remove it")
             yield marker
 
     def complete(self) -> list[Marker]:
-        """Markers of all shards in their order. Raises OutputError where a page is not read."""
+        """Markers of all shards in their order. Raises DsocrError where a page is not read."""
         check_version(self.run())
         markers, planned = [*self.markers()], (self.document(COMPLETE) or {}).get("pages")
         if not (found := sum(marker.pages for marker in markers)) or found != planned:
             known = "" if planned is None else f" of {planned:,}"
-            raise OutputError(f"{found:,}{known} pages are read; taken are complete outputs")
+            raise DsocrError(f"{found:,}{known} pages are read; taken are complete outputs")
         return markers
 
     def rows(self, marker: Marker) -> pa.Table:
@@ -208,7 +204,7 @@ class ShardedRun:
             return rows
         except (OSError, ValueError, pa.ArrowException) as error:
             where = f"{self.store.location}/{marker.file}"
-            raise OutputError(f"{where}: damaged ({one_line(error)})") from error
+            raise DsocrError(f"{where}: damaged ({one_line(error)})") from error
 
     def _content(self, marker: Marker, name: str, sha256: str) -> bytes:
         try:
@@ -217,5 +213,5 @@ class ShardedRun:
             content = b""
         if content is None or hashlib.sha256(content).hexdigest() != sha256:
             what = "not there" if content is None else "damaged"
-            raise OutputError(f"{self.store.location}/{name}: {what}; remove {marker.name} to read it again")
+            raise DsocrError(f"{self.store.location}/{name}: {what}; remove {marker.name} to read it again")
         return content

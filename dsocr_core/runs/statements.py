@@ -24,10 +24,6 @@ _LOCKS = (
 )  # fmt: skip
 
 
-class OverLimit(DsocrError):
-    """A statement that takes more than it may; the text says which limit."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """Limits of a statement: seconds until its answer is there, and memory for the database's work."""
@@ -39,7 +35,7 @@ class Limits:
 def answer(
     connect: Callable[[duckdb.DuckDBPyConnection], None], statement: str, limits: Limits, uses: Uses
 ) -> pd.DataFrame:
-    """The answer. `connect` attaches the file and makes tables. Raises duckdb.Error, OverLimit, Closed."""
+    """The answer. `connect` attaches the file and makes tables. Raises duckdb.Error, DsocrError, Closed."""
     memory = {"memory_limit": f"{limits.mebibytes}MiB", "temp_directory": ""}
     connection, asked = duckdb.connect(":memory:", config={**memory}), Uses("the statement")
 
@@ -59,10 +55,10 @@ def answer(
                 return thread.submit(ask).result(limits.seconds)
             except TimeoutError:
                 late = f"SQL: no answer in {limits.seconds:g} s, the time limit of a statement"
-                raise OverLimit(late) from None
+                raise DsocrError(late) from None
             except (duckdb.OutOfMemoryException, MemoryError):
                 limit = f"SQL: it takes more than {limits.mebibytes:,} MiB, the memory limit"
-                raise OverLimit(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
+                raise DsocrError(f"{limit}: ask for fewer rows (LIMIT) or for sums") from None
             finally:
                 asked.end()
 

@@ -45,10 +45,6 @@ class EntryGone(StorageError):
     """An entry that was listed is gone."""
 
 
-class DirectoryBusy(DsocrError):
-    """Another run writes into the directory; names it."""
-
-
 # --- writing ----------------------------------------------------------------------------------------
 
 
@@ -97,7 +93,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_into(directory: Path) -> Iterator[None]:
-    """Own a run directory, made if need be, removed if empty. Raises DirectoryBusy, StorageError."""
+    """Own a run directory, made if need be, removed if empty. Raises DsocrError, StorageError."""
     with contextlib.ExitStack() as lock:
         owned = False
         try:
@@ -108,7 +104,7 @@ def writing_into(directory: Path) -> Iterator[None]:
                     owned = True
             require_writable(directory)
         except BlockingIOError:
-            raise DirectoryBusy(
+            raise DsocrError(
                 f"{directory}: another process writes into it; wait for its end or give another --out"
             ) from None
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the name

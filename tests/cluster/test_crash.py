@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
-from dsocr_core.runs.sharded import OutputError
 from tests.cluster.made_up_output import check_exactly_once, readings
 from tests.support.busy_process import DRIVEN
 from tests.support.kills import killed
@@ -56,7 +56,7 @@ def test_a_flipped_byte_costs_its_shard_and_is_named(tmp_path: Path) -> None:
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         file.write_bytes(content)
         says = rf"/out/({damaged.name}: no marker|shards/.*: damaged; remove {damaged.name} to read it again)"
-        with pytest.raises(OutputError, match=says):
+        with pytest.raises(DsocrError, match=says):
             [output.rows(marker) for marker in output.markers([damaged.name])]
         [rows] = [output.rows(marker) for marker in output.markers([other.name])]
         assert rows["page"].to_pylist() == [page.name for page in pages if page.number // 2 == other.index]

@@ -15,7 +15,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, shard_files, shard_rows
+from dsocr_core.runs.sharded import Marker, PageReading, marker_bytes, shard_files, shard_rows
 from tests.cluster.made_up_output import a_result, pages_of_rows
 from tests.support.paths import ROOT
 
@@ -70,7 +70,7 @@ def test_a_marker_that_nobody_wrote_is_named(tmp_path: Path, wrong: bytes | dict
     if isinstance(wrong, dict):
         content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
-    with pytest.raises(OutputError, match="no marker of a shard"):
+    with pytest.raises(DsocrError, match="no marker of a shard"):
         list(output.markers())
 
 

@@ -36,7 +36,6 @@ from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.storage import DirectoryBusy
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.sessions import StandIn, session_of
 
@@ -288,7 +287,7 @@ def test_a_second_run_into_a_directory_is_refused(tmp_path: Path) -> None:
     refused: list[str] = []
 
     def act(_: OcrRequest) -> None:
-        with pytest.raises(DirectoryBusy) as busy:
+        with pytest.raises(DsocrError) as busy:
             read(pages, out, FakeEngine())
         refused.append(str(busy.value))
 

@@ -14,9 +14,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.writing import StorageError
 from dsocr_core.runs.checksums import write_checksums
-from dsocr_core.runs.export import ExportError, export_runs, export_texts
+from dsocr_core.runs.export import export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults
@@ -68,7 +69,7 @@ def test_a_zip_imports_elsewhere_as_the_same_run(
 
 
 def test_texts_are_written_for_the_benchmark_s_evaluator(history: History, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="results of eager and vendor; name one with --backend"):
+    with pytest.raises(DsocrError, match="results of eager and vendor; name one with --backend"):
         export_texts(history, "failed", None, tmp_path / "out")
     assert export_texts(history, "failed", "vendor", tmp_path / "out") == 2
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"page.md", "half.md"}
@@ -81,7 +82,7 @@ def test_texts_are_written_for_the_benchmark_s_evaluator(history: History, tmp_p
     export_texts(history, "names", None, tmp_path / "names")
     found = {file.name: file.read_text() for file in (tmp_path / "names").iterdir()}
     assert found == dict.fromkeys(("paper_3.md", "1.md"), "\nText\n\nx")
-    with pytest.raises(ExportError, match=r"two pages of same would be called 1\.md"):
+    with pytest.raises(DsocrError, match=r"two pages of same would be called 1\.md"):
         export_texts(history, "same", None, tmp_path / "same")
 
 
@@ -89,7 +90,7 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there").mkdir()
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(DsocrError, match="is there already"):
         export_runs(history, ["run-1"], tmp_path / "there")
     with pytest.raises(HistoryError):
         export_runs(history, ["run-1", "nope"], tmp_path / "x.zip")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.history import READABLE, History, HistoryError
 from dsocr_core.runs.schema import TABLES as OF_A_RUN
-from dsocr_core.runs.statements import Limits, OverLimit
+from dsocr_core.runs.statements import Limits
 from tests.support.made_up_runs import timing, write_run
 
 TABLES = ("runs", "timings", "readings")
@@ -106,7 +107,7 @@ _ENDLESS = "SELECT sum(hash(range)) FROM range(1000000000000)"
     ],
 )
 def test_a_statement_has_limits(history: History, statement: str, limits: Limits, words: str) -> None:
-    with pytest.raises(OverLimit, match=words) as refused:
+    with pytest.raises(DsocrError, match=words) as refused:
         history.sql(statement, limits)
     assert "\n" not in str(refused.value)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("history sql")]
