@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -20,25 +21,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import json_bytes
+from dsocr_core.base.sanitise import encodable, json_bytes
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.pages import Shard
-from dsocr_core.runs.sharded import (
-    COMPLETE,
-    RUN,
-    Marker,
-    PageReading,
-    ShardedRun,
-    marker_bytes,
-    shard_files,
-)
+from dsocr_core.cluster.pages import PageReading, Shard
+from dsocr_core.runs.results import result_table, row_table
+from dsocr_core.runs.sharded import COMPLETE, RUN, Marker, ShardedRun, marker_bytes
 
 DRIVER = "driver.json"
 """File that names the driver which writes into the output."""
 MOST_CAUSES = 20
 """Causes of failures that a marker counts by name."""
-_MOST_OF_A_CAUSE = 80
+_MOST_OF_A_CAUSE, _MOST_OF_AN_ERROR = 80, 1000
+_OF_WORKER = ("environment", "times", "top_ids", "top_logits", "exact")
+"""Columns of a page that depend on who read it."""
 
 
 class Output(ShardedRun):
@@ -169,6 +168,26 @@ class Output(ShardedRun):
             self.store.remove(file)
         self.store.clear_parts()
         return len(removed)
+
+
+def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
+    """Parquet of pages in their order: what was read, and what depends on who read it."""
+    rows = [_row(page) for page in sorted(pages, key=lambda page: page.number)]
+    table = pa.concat_tables(rows).combine_chunks()
+    files = io.BytesIO(), io.BytesIO()
+    for file, part in zip(files, (table.drop_columns([*_OF_WORKER]), table.select(_OF_WORKER)), strict=True):
+        pq.write_table(part, file, compression="zstd", compression_level=1)
+    return files[0].getvalue(), files[1].getvalue()
+
+
+def _row(page: PageReading) -> pa.Table:
+    result, path = page.result, encodable(page.path)  # not as a request has it: a URL is no path
+    if result is not None:
+        return result_table(page.name, result, {"path": path}, [result.request.file])
+    facts = [{"name": "quarantined", "value": "it ended its processes"}] if page.quarantined else []
+    error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
+    row = {"page": page.name, "source": page.name, "path": path, "error": error, "environment": facts}
+    return row_table(row)
 
 
 def cause_of(page: PageReading) -> str:

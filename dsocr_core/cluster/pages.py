@@ -15,21 +15,37 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.cluster.job import Job
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.sharded import PageReading
 
 MANIFEST_SUFFIXES = (".txt", ".list")
 MOST_OF_A_LINE = 4096
 """Most bytes of a line of a manifest."""
 _COUNTERS, _COUNTED_TOGETHER = 4, 64
+Status = Literal["read", "failed", "quarantined"]
 Count = Callable[[str], int | None]
 """Function that counts the pages of a PDF; None for one that cannot be counted."""
+
+
+@dataclass(frozen=True)
+class PageReading:
+    """Outcome of a page: a result, or why there is none."""
+
+    number: int  # in the run
+    name: str
+    path: str  # path of its file, or a URL
+    result: OcrResult | None = None
+    error: str | None = None
+    quarantined: bool = False
+
+    @property
+    def status(self) -> Status:
+        return "read" if self.result is not None else "quarantined" if self.quarantined else "failed"
 
 
 class PageRef(NamedTuple):

@@ -29,11 +29,11 @@ from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.system import memory_of
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import PageRef
+from dsocr_core.cluster.pages import PageReading, PageRef
 from dsocr_core.reading.fingerprints import code_version
 from dsocr_core.reading.records import result_from_jsonable
 from dsocr_core.reading.writing import StorageError
-from dsocr_core.runs.sharded import Marker, PageReading
+from dsocr_core.runs.sharded import Marker
 
 WAITS_S = (1, 2, 4, 8, 16, 32)
 """Seconds before each new try to write a shard. After the last one the run ends; it can be resumed."""

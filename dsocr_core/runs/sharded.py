@@ -13,74 +13,27 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.sanitise import encodable
 from dsocr_core.reading.jsonable import from_jsonable
-from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import check_version
-from dsocr_core.runs.results import SCHEMA, result_table, row_table
+from dsocr_core.runs.results import SCHEMA
 from dsocr_core.runs.schema import read_rows, with_columns
 from dsocr_core.runs.storage import SMALL_BYTES, FileStore
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
-Status = Literal["read", "failed", "quarantined"]
-_MOST_OF_AN_ERROR = 1000
-_OF_WORKER = ("environment", "times", "top_ids", "top_logits", "exact")
-"""Columns of a page that depend on who read it."""
-
-
-# --- a page -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PageReading:
-    """Outcome of a page: a result, or why there is none."""
-
-    number: int  # in the run
-    name: str
-    path: str  # path of its file, or a URL
-    result: OcrResult | None = None
-    error: str | None = None
-    quarantined: bool = False
-
-    @property
-    def status(self) -> Status:
-        return "read" if self.result is not None else "quarantined" if self.quarantined else "failed"
-
-
-def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
-    """Parquet of pages in their order: what was read, and what depends on who read it."""
-    rows = [_row(page) for page in sorted(pages, key=lambda page: page.number)]
-    table = pa.concat_tables(rows).combine_chunks()
-    files = io.BytesIO(), io.BytesIO()
-    for file, part in zip(files, (table.drop_columns([*_OF_WORKER]), table.select(_OF_WORKER)), strict=True):
-        pq.write_table(part, file, compression="zstd", compression_level=1)
-    return files[0].getvalue(), files[1].getvalue()
-
-
-def _row(page: PageReading) -> pa.Table:
-    result, path = page.result, encodable(page.path)  # not as a request has it: a URL is no path
-    if result is not None:
-        return result_table(page.name, result, {"path": path}, [result.request.file])
-    facts = [{"name": "quarantined", "value": "it ended its processes"}] if page.quarantined else []
-    error = (page.error or "not known")[:_MOST_OF_AN_ERROR]
-    row = {"page": page.name, "source": page.name, "path": path, "error": error, "environment": facts}
-    return row_table(row)
 
 
 def shard_rows(readings: bytes, of_worker: bytes) -> pa.Table:
-    """Rows of readings that `shard_files` wrote. Raises pyarrow's errors, OSError, ValueError."""
+    """Rows of readings from both files of a shard. Raises pyarrow's errors, OSError, ValueError."""
     rows, own = (read_rows(pa.py_buffer(content)) for content in (readings, of_worker))
     for name in own.column_names:
         rows = rows.append_column(name, own[name])

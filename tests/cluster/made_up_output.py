@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import PageRef, Shard, cut
+from dsocr_core.cluster.pages import PageReading, PageRef, Shard, cut
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
 from dsocr_core.runs.results import result_of
-from dsocr_core.runs.sharded import Marker, PageReading
+from dsocr_core.runs.sharded import Marker
 from tests.support.results import make_result
 
 Special = Mapping[int, str]

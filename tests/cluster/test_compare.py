@@ -13,14 +13,13 @@ from dsocr_core.cli import compare_runs
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import PageRef
+from dsocr_core.cluster.pages import PageReading, PageRef
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
 from tests.cluster import made_up_output
 from tests.cluster.made_up_output import a_result, committed, planned

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import PageRef
+from dsocr_core.cluster.output import Output, shard_files
+from dsocr_core.cluster.pages import PageReading, PageRef
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.sharded import Marker, PageReading, marker_bytes, shard_files, shard_rows
+from dsocr_core.runs.sharded import Marker, marker_bytes, shard_rows
 from tests.cluster.made_up_output import a_result, pages_of_rows
 from tests.support.paths import ROOT
 
@@ -91,7 +91,7 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
 HOLDER = """
 import sys
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.output import Output, shard_files
 with Output(sys.argv[1]).driving():
     print("driving", flush=True)
     sys.stdin.read()

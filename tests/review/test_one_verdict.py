@@ -19,7 +19,7 @@ from PIL import Image
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.pages import PageRef
+from dsocr_core.cluster.pages import PageReading, PageRef
 from dsocr_core.read.report import report_of
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, passes
@@ -32,7 +32,6 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.results import pair
-from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
 from pages.widgets.pair.answer import answer
 from pages.widgets.pair.shown import PairView, rows_of

@@ -9,6 +9,7 @@ from pathlib import Path
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.pages import PageReading
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.export import export_runs
@@ -18,7 +19,6 @@ from dsocr_core.runs.record import Recording
 from dsocr_core.runs.result_cache import find_result, save_results
 from dsocr_core.runs.results import PageResults, readings
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
 from tests.cluster.made_up_output import committed, pages_of_rows, planned
 from tests.support.made_up_runs import record
