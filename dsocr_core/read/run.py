@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.base.errors import DsocrError, page_error
-from dsocr_core.base.sanitise import text_name
-from dsocr_core.page.documents import expand
+from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.page.documents import expand, load_image
 from dsocr_core.read.loop import PageOutcome, read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageFailed, PageReader, PageToRead
@@ -30,8 +30,10 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
 from dsocr_core.runs.commands import command_line
-from dsocr_core.runs.record import Recording
+from dsocr_core.runs.machine import MachineWatch
+from dsocr_core.runs.record import CANCELLED, Recording
 from dsocr_core.runs.results import PageResults, parity_of
+from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -221,3 +223,20 @@ def run_lines(directory: Path) -> Iterator[dict[str, Any]]:
             yield prediction(result, row["key"]) | run
         elif row["error"] is not None:
             yield failure(row["backend"], row["source"], image, row["error"]) | run
+
+
+def save_comparison(
+    settings: Settings, comparison: Comparison, cancelled: bool = False, machine: MachineWatch | None = None
+) -> str | None:
+    """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
+    if not settings.history:
+        return None
+    request, clean = comparison.request, dict[str, bytes]()
+    images = [name_text(image) for image in request.images]
+    command = command_line("compare", asdict(settings) | {"history": None}, images)
+    if settings.clean_pages:
+        clean = clean_pages(request, [load_image(image, settings.max_pixels) for image in request.images])
+    notes = CANCELLED if cancelled else None
+    with Recording(settings, command, machine=machine or MachineWatch(), notes=notes) as recording:
+        recording.add(request.name, comparison, clean=clean)
+    return recording.id

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.sanitise import encodable, name_text
+from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.family import read_config
 from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.parity import Comparison
@@ -334,25 +334,3 @@ class Recording:
         if self.out is not None and self.save:
             self.run.save_in(history_location(self.settings), first.id)
         self.id = first.id if self.save else None
-
-
-def save_comparison(
-    settings: Settings, comparison: Comparison, cancelled: bool = False, machine: MachineWatch | None = None
-) -> str | None:
-    """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
-    if not settings.history:
-        return None
-    from dsocr_core.page.documents import load_image
-    from dsocr_core.reading.clean import clean_pages
-    from dsocr_core.runs.commands import command_line
-
-    images = [name_text(image) for image in comparison.request.images]
-    command = command_line("compare", asdict(settings) | {"history": None}, images)
-    clean: dict[str, bytes] = {}
-    if settings.clean_pages:
-        pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
-        clean = clean_pages(comparison.request, pictures)
-    notes = CANCELLED if cancelled else None
-    with Recording(settings, command, machine=machine or MachineWatch(), notes=notes) as recording:
-        recording.add(comparison.request.name, comparison, clean=clean)
-    return recording.id

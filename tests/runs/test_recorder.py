@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.read.run import save_comparison
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
-from dsocr_core.runs.record import CANCELLED, Recording, save_comparison
+from dsocr_core.runs.record import CANCELLED, Recording
 from dsocr_core.runs.results import PageResults
 from dsocr_core.settings import Settings
 from tests.support.results import make_result

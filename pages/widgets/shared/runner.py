@@ -22,7 +22,6 @@ from dsocr_core.read.session import Session
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, Observer, OcrRequest, Side
 from dsocr_core.runs.machine import MachineWatch
-from dsocr_core.runs.record import save_comparison
 from dsocr_core.settings import Settings
 from pages.widgets.shared.job import J, Job
 from pages.widgets.shared.labels import side_label
@@ -43,6 +42,8 @@ class AppSession(Session):
         self, comparison: Comparison, cancelled: bool = False, machine: MachineWatch | None = None
     ) -> str:
         """Record it; gives why it could not be, or nothing: a result is worth more than its record."""
+        from dsocr_core.read.run import save_comparison  # a second, which the app's start does not take
+
         try:
             save_comparison(self.settings, comparison, cancelled, machine)
         except (DsocrError, OSError) as error:
