@@ -107,10 +107,14 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     if not output and directory.parent.name == "runs":
         return str(directory.parent.parent), directory.name
     from dsocr_core.base.paths import Temporary
-    from dsocr_core.runs.importers.own_run import take_run
+    from dsocr_core.runs.importers.imported import RunFiles
+    from dsocr_core.runs.importers.own_run import read_own_run, read_sharded_run
+    from dsocr_core.runs.run_directory import RunDirectory
 
     folder = Path(stack.enter_context(Temporary("compare")))
-    return str(folder), take_run(name, folder, output)
+    [run] = [read_sharded_run(name)] if output else read_own_run(RunFiles(Path(name)))
+    run.write(RunDirectory.create(folder, run.record))
+    return str(folder), run.record.id
 
 
 def _reviews_of_outputs(chosen: CompareOptions, names: Sequence[str], status: Status) -> Iterator[Review]:

@@ -24,7 +24,7 @@ from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, Skipped, shared_folders
 from dsocr_core.runs.record import RunRecord, check_version
 from dsocr_core.runs.results import timing_rows
-from dsocr_core.runs.run_directory import RunDirectory, is_begun
+from dsocr_core.runs.run_directory import is_begun
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.sharded import RUN, Marker, ShardedRun
 from dsocr_core.runs.storage import DOCUMENT_LIMIT
@@ -99,13 +99,6 @@ def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
 
 
 # --- outputs of a cluster ---------------------------------------------------------------------------
-
-
-def take_run(location: str, root: Path, sharded: bool) -> str:
-    """Write the run of an output or a directory into a history. Returns its id. Raises DsocrError."""
-    [found] = [read_sharded_run(location)] if sharded else read_own_run(RunFiles(Path(location)))
-    found.write(RunDirectory.create(root, found.record))
-    return found.record.id
 
 
 def read_sharded_run(location: str) -> ImportedRun:
