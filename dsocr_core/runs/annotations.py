@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes
-from dsocr_core.runs.record import SCHEMA_VERSION, RecordError
+from dsocr_core.runs.record import SCHEMA_VERSION
 from dsocr_core.runs.storage import RunStorage
 
 COLUMNS = ("run_id", "kind", "page", "name", "value")
@@ -72,10 +72,10 @@ def _name(time_ns: int, content: bytes) -> str:
 
 
 def _rows(name: str, content: bytes) -> pa.Table:
-    """The rows of a file. Raises RecordError on a damaged or foreign one."""
+    """The rows of a file. Raises DsocrError on a damaged or foreign one."""
     found = re.fullmatch(r"([0-9]{20})-[0-9a-f]{20}\.json", name)
     if found is not None and _name(int(found[1]), content) != name:
-        raise RecordError("damaged: it is not what its name says was written")
+        raise DsocrError("damaged: it is not what its name says was written")
     data = parse_json(content, any_number=True)
     try:
         at = int(data["time_ns"])
@@ -86,4 +86,4 @@ def _rows(name: str, content: bytes) -> pa.Table:
         ]
         return pa.Table.from_pylist(rows, _FORM)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
-        raise RecordError(f"annotation file: {str(error)[:80]}") from error
+        raise DsocrError(f"annotation file: {str(error)[:80]}") from error

@@ -19,13 +19,6 @@ _LIMIT = 64 * 1024 * 1024
 """Bytes."""
 
 
-class Damaged(DsocrError):
-    """A file of a run is not what was written; names the file and the cause."""
-
-    def __init__(self, file: str, cause: str) -> None:
-        super().__init__(f"{file}: {cause}")
-
-
 def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:
     """List every file under a directory, and others by name, with its SHA-256. Raises OSError."""
     files = {each.relative_to(directory).as_posix(): each for each in directory.rglob("*") if each.is_file()}
@@ -50,26 +43,27 @@ def _last_line(content: bytes) -> bytes:
 
 
 def read_checksums(directory: Path) -> dict[str, str]:
-    """The SHA-256 of each listed file. Raises Damaged, also where there is no list."""
+    """The SHA-256 of each listed file. Raises DsocrError, also where there is no list."""
     try:
         content = read_bytes(directory / CHECKSUMS, _LIMIT, follow_links=True)
     except InvalidFile as error:
-        raise Damaged(CHECKSUMS, "missing" if isinstance(error, Missing) else str(error)) from error
+        cause = "missing" if isinstance(error, Missing) else error
+        raise DsocrError(f"{CHECKSUMS}: {cause}") from error
     lines, mark, _ = content.rpartition(b"# ")
     if not mark or content != lines + _last_line(lines):
-        raise Damaged(CHECKSUMS, "damaged: its last line is not that of the lines above")
+        raise DsocrError(f"{CHECKSUMS}: damaged: its last line is not that of the lines above")
     return {os.fsdecode(name): digest.decode() for digest, name in _LINE.findall(lines)}
 
 
 def verify(directory: Path, checksums: Mapping[str, str], names: Iterable[str]) -> None:
-    """Raises Damaged for the first of these files that differs, is missing or is not listed."""
+    """Raises DsocrError for the first of these files that differs, is missing or is not listed."""
     for name in names:
         if name not in checksums:
-            raise Damaged(name, f"{CHECKSUMS} does not list it")
+            raise DsocrError(f"{name}: {CHECKSUMS} does not list it")
         try:
             if _digest(directory / name) != checksums[name]:
-                raise Damaged(name, f"damaged: it is not what {CHECKSUMS} says was written")
+                raise DsocrError(f"{name}: damaged: it is not what {CHECKSUMS} says was written")
         except FileNotFoundError:
-            raise Damaged(name, "missing") from None
+            raise DsocrError(f"{name}: missing") from None
         except OSError as error:
-            raise Damaged(name, f"cannot be read ({error.strerror})") from error
+            raise DsocrError(f"{name}: cannot be read ({error.strerror})") from error

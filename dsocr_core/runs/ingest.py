@@ -19,16 +19,9 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
-from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
+from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.queries.runs import LISTED
-from dsocr_core.runs.record import (
-    RecordError,
-    RunRecord,
-    check_version,
-    flattened,
-    time_of,
-    tolerance_of,
-)  # fmt: skip
+from dsocr_core.runs.record import RunRecord, check_version, flattened, time_of, tolerance_of
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows
 from dsocr_core.runs.storage import UNLISTED, RunStorage
@@ -155,16 +148,16 @@ def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
         directory = storage.directory(name)
         if (content := storage.document(name)) is None:
             if (directory / CHECKSUMS).exists():
-                raise Damaged("run.json", "missing")
+                raise DsocrError("run.json: missing")
             return run
         try:
             document = parse_json(content, any_number=True)
             check_version(document)
             record, tables = RunRecord.from_json(document), document.get("tables")
             if record.id != name or not isinstance(tables, dict):
-                raise RecordError(f"it says it is run {record.id}, with tables {tables!r:.80}")
+                raise DsocrError(f"it says it is run {record.id}, with tables {tables!r:.80}")
         except DsocrError as error:
-            raise Damaged("run.json", str(error)) from error
+            raise DsocrError(f"run.json: {error}") from error
         known = [table for table in tables if table in TABLES]
         verify(directory, read_checksums(directory), ["run.json", *(f"{table}.parquet" for table in known)])
     except DsocrError as error:

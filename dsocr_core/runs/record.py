@@ -53,10 +53,6 @@ NVTX loads.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class RecordError(DsocrError):
-    """A run's record cannot be read or made; names the field and the cause."""
-
-
 @dataclass(frozen=True)
 class RunRecord:
     """One run. None means not known; nothing here is guessed.
@@ -89,7 +85,7 @@ class RunRecord:
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise RecordError(f"run id '{self.id[:60]}': give 1 to 100 letters, digits, '.', '_' or '-'")
+            raise DsocrError(f"run id '{self.id[:60]}': give 1 to 100 letters, digits, '.', '_' or '-'")
         time_of(self.created)
 
     def to_json(self) -> dict[str, Any]:
@@ -109,14 +105,14 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
-        """The record of a document of the current schema version. Raises RecordError."""
+        """The record of a document of the current schema version. Raises DsocrError."""
         values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         if data.get("parity_rule") in (None, 2, 3):
             values["settings"] = _without_former_limits(values.get("settings", {}))
         try:
             return from_jsonable(cls, values)
         except (TypeError, ValueError) as error:
-            raise RecordError(f"run record: {error}") from error
+            raise DsocrError(f"run record: {error}") from error
 
 
 def _without_former_limits(settings: Any) -> Any:
@@ -128,22 +124,22 @@ def _without_former_limits(settings: Any) -> Any:
 
 
 def check_version(document: Mapping[str, Any]) -> None:
-    """Raises RecordError for a document of another version, or of none."""
+    """Raises DsocrError for a document of another version, or of none."""
     version = document.get("schema_version")
     if type(version) is not int or version < 1:
-        raise RecordError(f"schema version is {str(version)[:40]!r}: not a run of this project")
+        raise DsocrError(f"schema version is {str(version)[:40]!r}: not a run of this project")
     if version != SCHEMA_VERSION:
         way_out = "record it anew" if version < SCHEMA_VERSION else "update the program"
-        raise RecordError(f"{OTHER_VERSION} (schema {version}): {way_out}")
+        raise DsocrError(f"{OTHER_VERSION} (schema {version}): {way_out}")
 
 
 def time_of(created: str) -> datetime:
-    """The time a record names, in UTC without a zone. Raises RecordError on anything but ISO 8601."""
+    """The time a record names, in UTC without a zone. Raises DsocrError on anything but ISO 8601."""
     try:
         time = datetime.fromisoformat(created)
         return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
     except (ValueError, OverflowError) as error:
-        raise RecordError(f"time '{created[:40]}' is not ISO 8601") from error
+        raise DsocrError(f"time '{created[:40]}' is not ISO 8601") from error
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str | None]]:

@@ -141,7 +141,7 @@ class RunDirectory:
         ]
 
     def add(self, page: PageResults) -> None:
-        """Record the results of a page, from any thread, on the disk. Raises SchemaError, too."""
+        """Record the results of a page, from any thread, on the disk. Raises DsocrError, too."""
         if not page.results and not page.errors:
             return
         with self._turn:
@@ -166,7 +166,7 @@ class RunDirectory:
             self._part_of |= dict.fromkeys(backends, number)
 
     def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
-        """Add rows of a table, written by `finish`; `run_id` may be left out. Raises SchemaError."""
+        """Add rows of a table, written by `finish`; `run_id` may be left out. Raises DsocrError."""
         made = (checked_table if isinstance(rows, pa.Table) else rows_to_table)(table, "", rows)
         if len(made):
             self._tables.setdefault(table, []).append(made)

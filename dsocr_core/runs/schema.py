@@ -14,10 +14,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import encodable
 
 
-class SchemaError(DsocrError):
-    """Rows or a run do not have the form the history writes; names the table and the column."""
-
-
 def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
     needed = {"run_id", *required.split()}
     columns = {"run_id": pa.string(), **columns}
@@ -140,7 +136,7 @@ _NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "
 
 
 def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null. Raises SchemaError."""
+    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null. Raises DsocrError."""
     names = sorted({"run_id"}.union(*rows, TABLES[name].names))
     return checked_table(name, run_id, pa.table({each: _array(name, each, rows) for each in names}))
 
@@ -149,22 +145,22 @@ def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
     schema, rows = TABLES[name], table.drop_columns([each for each in table.column_names if each == "run_id"])
     if unknown := set(rows.column_names) - set(schema.names):
-        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+        raise DsocrError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
     ids = pa.repeat(pa.scalar(run_id, pa.string()), len(table))
     try:
         made = with_columns(rows.append_column("run_id", ids), schema)
     except ValueError as error:
-        raise SchemaError(f"table {name}: {str(error)[:200]}") from error
+        raise DsocrError(f"table {name}: {str(error)[:200]}") from error
     for column in schema:
         what, values = f"table {name}: column {column.name}", made[column.name]
         if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
-            raise SchemaError(f"{what} is not finite")
+            raise DsocrError(f"{what} is not finite")
         if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
-            raise SchemaError(f"{what} is {least}, below 0")
+            raise DsocrError(f"{what} is {least}, below 0")
         if column.name == "calls" and (most := pc.max(values).as_py()) is not None and most >= 2**31:
-            raise SchemaError(f"{what} is {most}, more than 2^31 - 1")
+            raise DsocrError(f"{what} is {most}, more than 2^31 - 1")
         if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
-            raise SchemaError(f"{what} is {wrong}, give one of {', '.join(AGGREGATES)}")
+            raise DsocrError(f"{what} is {wrong}, give one of {', '.join(AGGREGATES)}")
     return made
 
 
@@ -175,14 +171,14 @@ def _array(table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Array
     for value in values:  # pyarrow makes 1 of 1.5, and 1.0 of True
         whole = not isinstance(value, float) or kind != _INT or value.is_integer()
         if kind and value is not None and (isinstance(value, bool) != (kind == _BOOL) or not whole):
-            raise SchemaError(f"table {table}: column {name} cannot hold {value!r:.60}")
+            raise DsocrError(f"table {table}: column {name} cannot hold {value!r:.60}")
     try:
         try:
             return pa.array(values, kind)
         except UnicodeEncodeError:  # half a surrogate pair in model text
             return pa.array([encodable_value(value) for value in values], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaError(f"table {table}: column {name}: {str(error)[:200]}") from error
+        raise DsocrError(f"table {table}: column {name}: {str(error)[:200]}") from error
 
 
 def encodable_value(value: Any) -> Any:

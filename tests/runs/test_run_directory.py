@@ -19,7 +19,7 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import SchemaError, rows_to_table
+from dsocr_core.runs.schema import DsocrError, rows_to_table
 from dsocr_core.runs.storage import EntryExists, RunStorage
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing
@@ -92,7 +92,7 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:
-    with pytest.raises(SchemaError, match=words):
+    with pytest.raises(DsocrError, match=words):
         rows_to_table(table, "r", [row])
 
 
