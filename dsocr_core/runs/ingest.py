@@ -21,7 +21,7 @@ from dsocr_core.reading.parity_records import RULE, VERDICTS, Verdict, passes
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.queries.runs import LISTED
-from dsocr_core.runs.record import RunRecord, check_version, flattened, time_of, tolerance_of
+from dsocr_core.runs.record import RunRecord, flattened, time_of, tolerance_of
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, read_rows
 from dsocr_core.runs.storage import UNLISTED, RunStorage
@@ -152,7 +152,6 @@ def read_run(storage: RunStorage, root: int, name: str, version: str) -> Run:
             return run
         try:
             document = parse_json(content, any_number=True)
-            check_version(document)
             record, tables = RunRecord.from_json(document), document.get("tables")
             if record.id != name or not isinstance(tables, dict):
                 raise DsocrError(f"it says it is run {record.id}, with tables {tables!r:.80}")

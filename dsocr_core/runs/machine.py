@@ -84,9 +84,7 @@ class MachineWatch:
 
     def facts(self) -> Mapping[str, Any]:
         """End the watch: what a record's environment says of the machine."""
-        facts: dict[str, Any] = {"cores": os.cpu_count()}
-        if hasattr(os, "getloadavg"):
-            facts["load_1m"] = round(os.getloadavg()[0], 2)
+        facts: dict[str, Any] = {"cores": os.cpu_count(), "load_1m": round(os.getloadavg()[0], 2)}
         begin, end = self._begin, cpu_time()
         if begin is not None and end is not None and (took := end.at - begin.at) >= _SHORTEST_S:
             others = (end.busy_s - begin.busy_s - end.own_s + begin.own_s) / took / (os.cpu_count() or 1)

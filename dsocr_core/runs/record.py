@@ -105,7 +105,13 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
-        """The record of a document of the current schema version. Raises DsocrError."""
+        """The record of a document. Raises DsocrError for one of another version, or of none."""
+        version = data.get("schema_version")
+        if type(version) is not int or version < 1:
+            raise DsocrError(f"schema version is {str(version)[:40]!r}: not a run of this project")
+        if version != SCHEMA_VERSION:
+            way_out = "record it anew" if version < SCHEMA_VERSION else "update the program"
+            raise DsocrError(f"{OTHER_VERSION} (schema {version}): {way_out}")
         values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         if data.get("parity_rule") in (None, 2, 3):
             values["settings"] = _without_former_limits(values.get("settings", {}))
@@ -121,16 +127,6 @@ def _without_former_limits(settings: Any) -> Any:
         return settings
     former_defaults = (("character_error_rate", 0.02), ("values", former.get("values")))
     return settings | {"tolerance": dict(each for each in former.items() if each not in former_defaults)}
-
-
-def check_version(document: Mapping[str, Any]) -> None:
-    """Raises DsocrError for a document of another version, or of none."""
-    version = document.get("schema_version")
-    if type(version) is not int or version < 1:
-        raise DsocrError(f"schema version is {str(version)[:40]!r}: not a run of this project")
-    if version != SCHEMA_VERSION:
-        way_out = "record it anew" if version < SCHEMA_VERSION else "update the program"
-        raise DsocrError(f"{OTHER_VERSION} (schema {version}): {way_out}")
 
 
 def time_of(created: str) -> datetime:

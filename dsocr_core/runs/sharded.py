@@ -24,7 +24,7 @@ import pyarrow as pa
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.reading.jsonable import from_jsonable
-from dsocr_core.runs.record import check_version
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import SCHEMA
 from dsocr_core.runs.schema import read_rows, with_columns
 from dsocr_core.runs.storage import SMALL_BYTES, FileStore
@@ -140,7 +140,7 @@ class ShardedRun:
 
     def complete(self) -> list[Marker]:
         """Markers of all shards in their order. Raises DsocrError where a page is not read."""
-        check_version(self.run())
+        RunRecord.from_json(self.run())
         markers, planned = [*self.markers()], (self.document(COMPLETE) or {}).get("pages")
         if not (found := sum(marker.pages for marker in markers)) or found != planned:
             known = "" if planned is None else f" of {planned:,}"

@@ -24,6 +24,7 @@ MOST_RUNS = 30  # draws of a side
 LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
+_NO_SPEED = {"verdict": "inconclusive"} | dict.fromkeys(("ratio", "low", "high"), math.nan)
 ONE_KIND = "A and B are runs of one commit, machine and setting: they differ as such runs do"
 
 
@@ -65,7 +66,7 @@ def compare_pairs(history: History, pairs: Sequence[Pair], contended: bool = Fal
     for number, pair in enumerate(pairs):
         compared = compare_runs(draws.iloc[of_pairs.get(number, [])], (pair.a[0], pair.b[0]))
         if why := _no_speed(history.record(pair.a[0]), history.record(pair.b[0]), contended):
-            compared = _without_speed(compared, why)
+            compared = compared.assign(**_NO_SPEED, why=why)
         elif pair.one_kind:
             compared = compared.assign(why=ONE_KIND)
         found.append(compared)
@@ -92,10 +93,6 @@ def _no_speed(a: RunRecord, b: RunRecord, contended: bool) -> str:
     if contended:
         return ""
     return ONE_DRAFTED if a.drafted != b.drafted else CONTENDED * (a.contended or b.contended)
-
-
-def _without_speed(found: pd.DataFrame, why: str) -> pd.DataFrame:
-    return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
 
 
 def compare_processes(
@@ -127,7 +124,7 @@ def compare_processes(
     for name, words in (("gpu", "GPU"), ("host", "host"), ("device", "device")):
         if (other := getattr(before, name)) != (own := getattr(now, name)):
             machines = f"{words} {other or 'none known'}, and now {own or 'none known'}"
-            return _without_speed(found, f"a baseline of another machine: {machines}")
+            return found.assign(**_NO_SPEED, why=f"a baseline of another machine: {machines}")
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
@@ -19,7 +20,7 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import DsocrError, rows_to_table
+from dsocr_core.runs.schema import rows_to_table
 from dsocr_core.runs.storage import EntryExists, RunStorage
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing

@@ -22,7 +22,7 @@ from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, Skipped, shared_folders
-from dsocr_core.runs.record import RunRecord, check_version
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import is_begun
 from dsocr_core.runs.schema import TABLES
@@ -55,10 +55,9 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
         raise InvalidFile("not finished: dsocr run --resume goes on with it")
     try:
         document = parse_json(read_bytes(directory / RUN, DOCUMENT_LIMIT))
-        check_version(document)
+        record = RunRecord.from_json(document)
         checksums = read_checksums(directory)
         verify(directory, checksums, checksums)
-        record = RunRecord.from_json(document)
         if not isinstance(listed := document.get("tables"), dict):
             raise InvalidFile("does not say which tables it has")
         tables = {name: _table(directory, name, listed[name], record.id) for name in TABLES if name in listed}
