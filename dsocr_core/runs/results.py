@@ -200,7 +200,6 @@ def result_of(row: Row) -> OcrResult | None:
 
 def _request_of(row: Row) -> OcrRequest:
     """Request of a row's page. Fields not recorded are not known."""
-    row = {**_BLANK, **row}
     values = {name: value for name, value in (row["request"] or {}).items() if value is not None}
     image = Path(text_name(values.pop("image", None) or row["path"] or row["source"] or row["page"]))
     file, unknown = _page_file(row), values.pop("unknown", None)
@@ -250,10 +249,11 @@ class Readings:
     def of(cls, record: RunRecord, rows: Iterable[dict[str, Any]]) -> Readings:
         found = cls()
         for row in rows:
+            row = {**_BLANK, **row}
             key, made = (row["page"], row["backend"]), result_of(row)
             found.requests[key] = _request_of(row) if made is None else made.request
-            if made is None or row.get("error") is not None:
-                found.failures[key] = row.get("error") or _NO_TEXT
+            if made is None or row["error"] is not None:
+                found.failures[key] = row["error"] or _NO_TEXT
             else:
                 found.results[key] = replace(made, backend=made.backend or record.engine or record.source)
         return found
