@@ -33,7 +33,7 @@ def test_the_first_visit_has_one_sentence_the_map_and_the_newest_run_with_a_boun
     (notes,) = [each for each in test.caption if "without FLOPs" in each.value]
     assert notes.value == "3 runs without FLOPs, 12 without a lower bound."
     assert "device not known (7), pages read together share their steps (5)" in notes.help.replace("\\", "")
-    overview, stages, _ = (frame.value for frame in test.dataframe)
+    overview, stages = (frame.value for frame in test.dataframe)
     assert overview.iloc[-1, 1] == "1.75x" and len(overview.columns) == 1 + 29
     assert stages["stage"].tolist()[:2] == ["decode", "sam"]
     assert stages["lost_ms"].is_monotonic_decreasing

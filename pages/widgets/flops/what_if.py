@@ -48,14 +48,18 @@ _COSTS = {
 
 
 def draw() -> None:
-    """The sizes, and what they cost; an error names a size that cannot be."""
+    """The sizes, and what they cost."""
     shown = value("view") == WHAT_IF or STATE.used(*SIZES) > 0
-    with st.expander("What if: another size, tokens, batch, card", expanded=shown, key="flops what if"):
-        _controls()
-        try:
-            _costs()
-        except DsocrError as error:
-            show_error(error)
+    figure.opened("What if: another size, tokens, batch, card", "flops what if", _what_if, shown)
+
+
+def _what_if() -> None:
+    """An error names a size that cannot be."""
+    _controls()
+    try:
+        _costs()
+    except DsocrError as error:
+        show_error(error)
 
 
 def _costs() -> None:

@@ -79,13 +79,16 @@ def _rows(rows: pd.DataFrame) -> None:
     if len(changed):
         _table(changed, "timing changed")
     if len(rest):
-        few = int((rest["verdict"] == "inconclusive").sum())
-        with st.expander(f"{len(rest)} unchanged or too few runs"):
-            st.caption(
-                f"{plural(few, 'row')} without an interval: record several runs a commit. What is to look at "
-                f"is at least {LOOK_RATIO:g}x and {LOOK_MS:g} ms slower."
-            )
-            _table(rest, "timing unchanged")
+        figure.opened(f"{len(rest)} unchanged or too few runs", "timing rest", lambda: _rest(rest))
+
+
+def _rest(rows: pd.DataFrame) -> None:
+    few = int((rows["verdict"] == "inconclusive").sum())
+    st.caption(
+        f"{plural(few, 'row')} without an interval: record several runs a commit. What is to look at "
+        f"is at least {LOOK_RATIO:g}x and {LOOK_MS:g} ms slower."
+    )
+    _table(rows, "timing unchanged")
 
 
 def _table(rows: pd.DataFrame, name: str) -> None:

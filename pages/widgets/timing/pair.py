@@ -46,7 +46,6 @@ def draw(chosen: RunSelection) -> None:
     for side in "ab":
         STATE.settle(side, {run for run, _ in sides})
         STATE.settle(f"backend_{side}", {backend for run, backend in sides if run == value(side)})
-    names = {each: _name(chosen, each) for each in sides}
     for side in "ab":
         runs = [backend for run, backend in sides if run == value(side)]
         if runs and not value(f"backend_{side}"):
@@ -56,13 +55,16 @@ def draw(chosen: RunSelection) -> None:
     a, b = _chosen("a"), _chosen("b")
     both = bool(value("a") and value("b"))
     # Another element once both are chosen: a browser leaves one closed that was closed.
-    with st.expander("Two runs side by side", expanded=both, key=f"timing pair {both}"):
-        _choice(sides, names)
-        if a == b:
-            if a[0]:
-                st.info("A and B are the same: choose another run, or another backend.")
-        elif a[0] and b[0]:
-            _compare(chosen, a, b)
+    figure.opened("Two runs side by side", f"timing pair {both}", lambda: _pair(chosen, sides, a, b), both)
+
+
+def _pair(chosen: RunSelection, sides: list[Side], a: Side, b: Side) -> None:
+    _choice(sides, {each: _name(chosen, each) for each in sides})
+    if a == b:
+        if a[0]:
+            st.info("A and B are the same: choose another run, or another backend.")
+    elif a[0] and b[0]:
+        _compare(chosen, a, b)
 
 
 def _sides(chosen: RunSelection) -> list[Side]:
