@@ -16,8 +16,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
-import pyarrow.parquet as pq
+from pyarrow.dataset import dataset
 
 from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.errors import DsocrError, one_line
@@ -169,8 +168,8 @@ class History:
 
     def _parts(self, runs: Sequence[Run], most: int) -> list[list[Run]]:
         """Runs in parts, in their order, of about so many pages; a further run changes the last one alone."""
-        counted = self._frame("SELECT run_id, sum(pages) AS pages FROM page_totals GROUP BY run_id", {})
-        pages = dict(zip(counted["run_id"], counted["pages"], strict=True))
+        counted = "SELECT run_id, sum(pages) FROM page_totals GROUP BY run_id"
+        pages = dict(self._frame(counted, {}).itertuples(index=False))
         so_far = itertools.accumulate(pages.get(run.id, 0) for run in runs)  # an imported run has none
         numbered = itertools.groupby(zip(so_far, runs, strict=True), lambda run: run[0] // most)
         return [[run for _, run in part] for _, part in numbered] or [[]]
@@ -199,8 +198,8 @@ class History:
         """The answer to a statement; tables of runs have the rows of these runs."""
         with self._made.cursor() as cursor:
             try:
-                self._provide(cursor, sql, runs, by_arrow)
-                frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
+                statement = self._provide(cursor, sql, runs, by_arrow)
+                frame: pd.DataFrame = cursor.execute(statement, dict(values)).df()
                 return frame
             except (duckdb.BinderException, duckdb.InvalidInputException):
                 if by_arrow:
@@ -209,21 +208,24 @@ class History:
 
     def _provide(
         self, connection: duckdb.DuckDBPyConnection, sql: str, runs: Sequence[Run], by_arrow: bool = True
-    ) -> None:
+    ) -> str:
         """Give a connection the tables, with the rows of these runs, and the views that a statement names.
 
-        `by_arrow`, which takes longer: also where a run lacks a column, and without access to files.
+        `by_arrow`, which takes longer: also where a run lacks a column, and without access to files. Else the
+        statement that is returned has them in it: views would be planned twice.
         """
+        within = list[str]()
         for name in named(sql):
-            if name in VIEWS:
+            files = [file for run in runs for file in run.files(name)]
+            if by_arrow and name in VIEWS:
                 connection.execute(f"CREATE TEMP VIEW {name} AS {VIEWS[name]}")
-            elif not (files := [file for run in runs for file in run.files(name)]):
-                connection.register(name, TABLES[name].empty_table())
-            elif by_arrow:
-                rows = pyarrow.dataset.dataset(files, schema=TABLES[name], format="parquet")
-                connection.register(name, rows)
+            elif name in VIEWS or (files and not by_arrow):
+                of = VIEWS.get(name, f"FROM read_parquet({literal(files)})")
+                within.append(f"{name} AS NOT MATERIALIZED ({of})")
             else:
-                connection.execute(f"CREATE TEMP VIEW {name} AS FROM read_parquet({literal(files)})")
+                connection.register(name, dataset(files, schema=TABLES[name], format="parquet"))
+        between = ", " if sql.strip().startswith("WITH ") else " "
+        return f"WITH {', '.join(within)}{between}{sql.strip().removeprefix('WITH ')}" if within else sql
 
     def _ask(self, ask: Callable[[], T], by_a_person: bool = False) -> T:
         """Ask; again when a run went away or was damaged since, or the file is. Raises HistoryError."""
@@ -238,8 +240,8 @@ class History:
                     # Of a damaged block DuckDB raises its base class.
                     of_a_file = not isinstance(error, duckdb.Error) or isinstance(error, faults)
                     if not left or not (of_a_file or type(error) is duckdb.Error):
-                        what = "SQL" if by_a_person else "the history"
-                        raise HistoryError(f"{what}: {one_line(error, 500)}") from error
+                        what = f"{'SQL' if by_a_person else 'the history'}: {one_line(error, 500)}"
+                        raise HistoryError(what) from error
                     with self._refreshing:
                         if self._file is file:
                             self._refresh(every=True)
@@ -311,9 +313,8 @@ class History:
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
 
         def read() -> pa.Table:
-            if files := self._entry(run_id).files(table):
-                return pq.read_table(files[0], schema=schema, filters=only, columns=columns)
-            return schema.empty_table().select(columns or schema.names)
+            files = self._entry(run_id).files(table)
+            return dataset(files, schema=schema, format="parquet").to_table(columns, only)
 
         return self._ask(read)
 

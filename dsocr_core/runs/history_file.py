@@ -73,7 +73,7 @@ class HistoryFile:
 
     def __init__(self, roots: Sequence[RunStorage], cache: Path, uses: Uses, notes: Annotations) -> None:
         """`uses` are its owner's."""
-        self._roots, self._uses, self._notes = roots, uses, notes
+        self._roots, self._uses, self._notes, self._noting = roots, uses, notes, threading.Lock()
         form = [str(root.root) for root in roots], ingest.CREATE, ingest.FILL, SCHEMA_VERSION, RULE
         digest = hashlib.sha256(json.dumps([*form, duckdb.__version__]).encode()).hexdigest()
         self._temporary: TemporaryDirectory[str] | None = None
@@ -86,7 +86,6 @@ class HistoryFile:
         self.opened: OpenFile | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
         """Of all openings, and writing: to make one takes longer than to open a file."""
-        self._noting = threading.Lock()
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
