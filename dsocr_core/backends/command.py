@@ -19,7 +19,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text, visible
 from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.runs.texts import PredictionError, read_folder
+from dsocr_core.runs.texts import read_folder
 from dsocr_core.settings import Settings
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
@@ -61,7 +61,7 @@ class CommandBackend(Backend):
                 found = left.predictions[0]
                 if len(left.predictions) > 1:
                     found = left.text_of(name_text(request.image.name))
-            except PredictionError as error:
+            except DsocrError as error:
                 reason = str(error).replace(name_text(out), "its folder")
                 raise DsocrError(f"{program} left no text to take ({reason})") from error
         page.say(found.text)

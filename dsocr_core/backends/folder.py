@@ -12,7 +12,7 @@ from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs import BackendSpec
 from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
+from dsocr_core.runs.texts import Prediction, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 
@@ -70,7 +70,7 @@ def text_result(
 
 
 def read_texts(target: str) -> TextMatcher:
-    """Read the texts of a folder or of a run (`RUN#BACKEND` where it has several). Raises PredictionError."""
+    """Read the texts of a folder or of a run (`RUN#BACKEND` where it has several). Raises DsocrError."""
     # Imported here: only a folder that is a run needs DuckDB.
     from dsocr_core.runs.importers.own_run import is_own_run
     from dsocr_core.runs.results import readings_in
@@ -82,20 +82,20 @@ def read_texts(target: str) -> TextMatcher:
     shown = name_text(path)
     if not path.is_dir() or not is_own_run(path):
         if backend:
-            raise PredictionError(f"{shown}: is no run of ours; leave out what follows the '#'")
+            raise DsocrError(f"{shown}: is no run of ours; leave out what follows the '#'")
         return read_folder(path)
     try:
         run = readings_in(path)
     except DsocrError as error:
-        raise PredictionError(f"{shown}: {error}") from error
+        raise DsocrError(f"{shown}: {error}") from error
     texts: dict[str, list[Prediction]] = {}
     for (page, named), result in run.results.items():
         texts.setdefault(named or result.backend, []).append(Prediction(page, result.text_raw, path))
     if not texts:
-        raise PredictionError(f"{shown}: the run has no text of a page")
+        raise DsocrError(f"{shown}: the run has no text of a page")
     writers = sorted(texts)
     if backend not in texts and (backend or len(writers) > 1):
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
-        raise PredictionError(f"{shown}: {words}")
+        raise DsocrError(f"{shown}: {words}")
     skipped = [f"{name_text(page)}: no text of {writer or 'any backend'}" for page, writer in run.failures]
     return TextMatcher(path, texts[backend or writers[0]], skipped)

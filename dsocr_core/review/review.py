@@ -22,7 +22,7 @@ from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import differ
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
-from dsocr_core.runs.results import Readings, RunSide, compared, pair, readings
+from dsocr_core.runs.results import Readings, RunSide, readings
 from dsocr_core.runs.speed import compare_speed
 
 _CAUSE = "cause"
@@ -104,7 +104,9 @@ class Review:
 
     def _detail(self, name: str) -> Comparison:
         page = self.page(name)
-        comparison = pair(self.history, (self.a.run, self.b.run), page.names, self.tolerance)
+        sides, names = (self.a.run, self.b.run), [each for each in page.names if each is not None]
+        read = {run: readings(self.history, run, names) for run, _ in sides}
+        comparison = _compared(read, sides, page.names, self.tolerance)
         a, b = comparison.a, comparison.b
         return replace(comparison, a=a and with_page_size(a, b), b=b and with_page_size(b, a))
 
@@ -261,7 +263,7 @@ def _pages(
     runs = [side.run for side in sides]
     diverging: list[tuple[Names, int]] = []
     for names in named:
-        light = compared(read, runs, names, tolerance)
+        light = _compared(read, runs, names, tolerance)
         tokens = [of.token_ids if of else None for of in (light.a, light.b)]
         step = first_difference(*tokens)
         if step is None:
@@ -277,4 +279,21 @@ def _pages(
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
         whole = {run: readings(history, run, [*of], of) for run, of in wanted.items()}
         for names, _ in some:
-            yield page_review(names, compared(whole, runs, names, tolerance))
+            yield page_review(names, _compared(whole, runs, names, tolerance))
+
+
+def _compared(
+    read: Mapping[str, Readings], sides: Sequence[RunSide], names: Sequence[str | None], tolerance: Tolerance
+) -> Comparison:
+    """The comparison of a page of runs that were `read`. Raises ReviewError where no side has the page."""
+    found = {
+        side: (read[run], (name, backend))
+        for side, (run, backend), name in zip(SIDES, sides, names, strict=True)
+        if name is not None and (name, backend) in read[run].requests
+    }
+    if not found:
+        raise ReviewError(f"no side has the page '{str(names[0] or names[1])[:100]}'")
+    of, key = next(iter(found.values()))
+    results = {side: of.results.get(key) for side, (of, key) in found.items()}
+    errors = {side: of.failures[key] for side, (of, key) in found.items() if key in of.failures}
+    return Comparison(of.requests[key], results.get("a"), results.get("b"), errors, tolerance=tolerance)

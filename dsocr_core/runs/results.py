@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.reading import records
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import Comparison, to_row
-from dsocr_core.reading.parity_records import Difference, ParityReport, Tolerance
-from dsocr_core.reading.records import SIDES, BackendName, ModelInputs, OcrRequest, OcrResult, PageFile
+from dsocr_core.reading.parity_records import Difference, ParityReport
+from dsocr_core.reading.records import BackendName, ModelInputs, OcrRequest, OcrResult, PageFile
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import TABLES, encodable_value
 
@@ -292,31 +291,3 @@ def readings_in(directory: Path) -> Readings:
     [run] = read_own_run(RunFiles(directory))
     table = run.tables.get("readings")
     return Readings.of(run.record, table.to_pylist() if isinstance(table, pa.Table) else [])
-
-
-def pair(
-    history: History, sides: Sequence[RunSide], names: Sequence[str | None], tolerance: Tolerance
-) -> Comparison:
-    """A and B of a page, which each side has under a name of its own; None where it lacks it.
-
-    Raises HistoryError, DsocrError where no side has the page.
-    """
-    wanted = [name for name in dict.fromkeys(names) if name is not None]
-    return compared({run: readings(history, run, wanted) for run, _ in sides}, sides, names, tolerance)
-
-
-def compared(
-    read: Mapping[str, Readings], sides: Sequence[RunSide], names: Sequence[str | None], tolerance: Tolerance
-) -> Comparison:
-    """The comparison of a page of runs that were `read`. Raises DsocrError where no side has the page."""
-    found = {
-        side: (read[run], (name, backend))
-        for side, (run, backend), name in zip(SIDES, sides, names, strict=True)
-        if name is not None and (name, backend) in read[run].requests
-    }
-    if not found:
-        raise DsocrError(f"no side has the page '{str(names[0] or names[1])[:100]}'")
-    of, key = next(iter(found.values()))
-    results = {side: of.results.get(key) for side, (of, key) in found.items()}
-    errors = {side: of.failures[key] for side, (of, key) in found.items() if key in of.failures}
-    return Comparison(of.requests[key], results.get("a"), results.get("b"), errors, tolerance=tolerance)

@@ -27,10 +27,6 @@ _NUMBERED = re.compile(r"(.+?)[#_-](?:pg|page[_-]?|p)?(\d{1,9})(?:_repeat1)?", r
 """A document's name and a page's number behind it."""
 
 
-class PredictionError(DsocrError):
-    """A folder, or a page of it, that cannot be had; says why and what to give."""
-
-
 @dataclass(frozen=True)
 class Prediction:
     """A text of a page."""
@@ -46,16 +42,16 @@ class Prediction:
 
 
 def read_folder(root: Path) -> TextMatcher:
-    """The texts in a folder and below it, links not followed. Raises PredictionError where there is none."""
+    """The texts in a folder and below it, links not followed. Raises DsocrError where there is none."""
     if not root.is_dir():
-        raise PredictionError(f"{name_text(root)}: there is no such folder; give one that a program wrote")
+        raise DsocrError(f"{name_text(root)}: there is no such folder; give one that a program wrote")
     pages: dict[str, list[tuple[int, Path]]] = defaultdict(list)
     unread: list[OSError] = []
     folders = os.walk(root, onerror=unread.append)
     files = (Path(place, name) for place, _, names in folders for name in sorted(names))
     for number, file in enumerate(file for file in files if file.suffix.lower() in TEXT_SUFFIXES):
         if number == FILE_LIMIT:
-            raise PredictionError(f"{name_text(root)}: more than {FILE_LIMIT:,} texts; give a part of it")
+            raise DsocrError(f"{name_text(root)}: more than {FILE_LIMIT:,} texts; give a part of it")
         below = file.parent.relative_to(root)
         if file.name in _OF_FOLDER:
             page = str(below) if below.parts else root.resolve().name
@@ -74,7 +70,7 @@ def read_folder(root: Path) -> TextMatcher:
                     skipped.append(f"{name_text(file.name)}: {error}")
     if not found:
         reason, endings = f" ({skipped[0]})" if skipped else "", ", ".join(TEXT_SUFFIXES)
-        raise PredictionError(f"{name_text(root)}: has no text of a page{reason}; texts end in {endings}")
+        raise DsocrError(f"{name_text(root)}: has no text of a page{reason}; texts end in {endings}")
     return TextMatcher(root, found, skipped)
 
 
@@ -142,17 +138,17 @@ class TextMatcher:
                 self._claims.setdefault(id(text), []).append((by_path, source))
 
     def text_of(self, source: str) -> Prediction:
-        """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
+        """The text of a page of that name. Raises DsocrError where there is none, or several may be."""
         found, by_path = self._candidates(source)
         if len(found) != 1:
             has = f"{name_text(self.root)} has {len(found) or 'no'} text{'s' * bool(found)} of that name"
             name = PurePath(_names(source, ())[1]).name.replace("#", "_")
-            raise PredictionError(f"{source}: {has}; name it like the page, as in {name}.md")
+            raise DsocrError(f"{source}: {has}; name it like the page, as in {name}.md")
         claims = self._claims.get(id(found[0]), [])
         if others := [name for by, name in claims if name != source and (by or not by_path)]:
             why = f"{name_text(found[0].file.name)} is its text or that of {others[0]}"
             way_out = f"name one for each, as in {PurePath(source).name}.md"
-            raise PredictionError(f"{source}: not known whether {why}; {way_out}")
+            raise DsocrError(f"{source}: not known whether {why}; {way_out}")
         self._read.add(id(found[0]))
         return found[0]
 

@@ -31,7 +31,6 @@ from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import Recording
-from dsocr_core.runs.results import pair
 from dsocr_core.settings import Settings
 from pages.widgets.pair.answer import answer
 from pages.widgets.pair.shown import PairView, rows_of
@@ -115,8 +114,7 @@ def test_review_and_its_json_have_the_same_differences_and_counts(judged: Judged
     assert values["kinds"] == dict(kinds)
     sample = list(judged.pages)[:: max(1, len(judged.pages) // 20)]
     for name in sample:
-        runs = judged.review.a.run, judged.review.b.run
-        shown = pair(judged.review.history, runs, (name, name), judged.review.tolerance)
+        shown = judged.review.detail(name)
         assert [item.document() for item in shown.differences] == judged.differences[name]
 
 
