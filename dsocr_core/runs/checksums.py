@@ -15,8 +15,7 @@ from dsocr_core.base.errors import DsocrError
 
 CHECKSUMS = "SHA256SUMS"
 _LINE = re.compile(rb"([0-9a-f]{64})  ([^\n]+)\n")
-_LIMIT = 64 * 1024 * 1024
-"""Bytes."""
+_LIMIT = 64 * 1024 * 1024  # bytes
 
 
 def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:

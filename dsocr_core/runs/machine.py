@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 
 CONTENDED = 0.2
 """From this share of the machine's CPU time on, taken by other programs, a run's times are not its own."""
-_SHORTEST_S = 1.0
-"""The clock ticks of a shorter time say nothing of others."""
+_SHORTEST_S = 1.0  # the clock ticks of a shorter time say nothing of others
 _BUSY_PERCENT = 50
 """From this share of time with work on it, by its driver, a GPU is busy. While a model loads it is not."""
-_MOST_LINES = 100_000
-"""Lines of 27 hours, one a second."""
+_MOST_LINES = 100_000  # lines of 27 hours, one a second
 _GPU_FIELDS = {
     "clocks.sm": "gpu_sm_mhz", "clocks.mem": "gpu_memory_mhz", "power.draw": "gpu_power_w",
     "temperature.gpu": "gpu_temperature_c",

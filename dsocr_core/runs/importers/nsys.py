@@ -35,8 +35,7 @@ _RANGES = ("nvtx_pushpop_sum", "nvtx_sum")
 """Reports by what they hold; of those with the same the first is taken."""
 
 FILE_LIMIT, ROW_LIMIT, SECONDS = 8 * 1024**3, 5_000_000, 120.0
-_STEPS = 100_000
-"""Steps of SQLite's machine between two looks at the clock."""
+_STEPS = 100_000  # steps of SQLite's machine between two looks at the clock
 _LAUNCHED = ("start", "end", "correlationId", "globalPid", "demangledName", "shortName")
 _VIEWS = {
     "kernels": ("CUPTI_ACTIVITY_KIND_KERNEL", *_LAUNCHED),

@@ -18,8 +18,7 @@ KERNEL_LIMIT, NAME_LIMIT = 100_000, 4_000
 """Names of kernels in a profile, and characters of one."""
 RANGE = ("thread", "start", "end", "stage")
 """Columns of the ranges of a profile."""
-_OPEN_AT_ONCE = 64
-"""Ranges that may be open in one another."""
+_OPEN_AT_ONCE = 64  # ranges that may be open in one another
 
 
 def profile_run(

@@ -41,8 +41,7 @@ _NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat)"\s*:)|\}\s*(?=\]\s*[,}])
 """Between two events, or after the last."""
 _SIGN = re.compile(r"[^\s,]")
 _JSON = json.JSONDecoder(strict=False)
-_HOST, _DEVICE = -1, -2
-"""Threads that stand for all of the host and of the device."""
+_HOST, _DEVICE = -1, -2  # threads that stand for all of the host and of the device
 
 
 def read_trace(files: RunFiles) -> list[ImportedRun]:
