@@ -32,6 +32,9 @@ _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored. Other types need a scale to mean anything."""
 _INDEX_LIMIT = 64 * 1024 * 1024  # bytes
+WIDE = ("q_proj.weight", "k_proj.weight")
+"""Ends of the names of random weights that are wider than others."""
+_GAIN, _WIDE_GAIN = 1.1, 2.2
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
@@ -88,7 +91,8 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
     """Model of that size with seeded random weights, equal on devices of the same kind.
 
-    Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range.
+    Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range. Queries
+    and keys are wider, so that tokens differ and a prompt reaches most experts.
     """
     model = _allocate(config, device, dtype)
     generator = torch.Generator(device)
@@ -97,12 +101,15 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
         tensor.normal_(generator=generator)
         if "pos_embed" in name or "rel_pos" in name or "position_embedding" in name:
             tensor.mul_(0.05)
+        elif tensor.ndim == 1 and name.endswith("weight"):
+            tensor.mul_(0.08).add_(1.0)
         elif tensor.ndim == 1:
-            tensor.mul_(0.05).add_(1.0 if name.endswith("weight") else 0.0)
+            tensor.mul_(0.07)
         elif "embed_tokens" in name:
             tensor.mul_(0.5)
         else:
-            tensor.mul_(tensor[0].numel() ** -0.5)
+            wide = name.endswith(WIDE)
+            tensor.mul_((_WIDE_GAIN if wide else _GAIN) * tensor[0].numel() ** -0.5)
     return model
 
 

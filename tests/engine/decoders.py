@@ -15,7 +15,7 @@ from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
+from dsocr_core.models.weights import WIDE, random_model
 from tests.support import paths
 from tests.support.seeded_weights import tiny_config
 
@@ -34,10 +34,15 @@ FEW = StepLaunches(
 )  # fmt: skip
 
 
-def small_model(dtype: torch.dtype = torch.float32) -> OcrModel:
+def small_model(dtype: torch.dtype = torch.float32, window: int | None = None) -> OcrModel:
+    """Make a model whose texts repeat themselves: queries and keys are half as wide as elsewhere."""
     config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
-    return random_model(replace(config, decoder=decoder), DEVICE, dtype, seed=2)
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY, window=window)
+    model = random_model(replace(config, decoder=decoder), DEVICE, dtype, seed=2)
+    for name, weight in model.named_parameters():
+        if name.endswith(WIDE):
+            weight.mul_(0.5)
+    return model
 
 
 def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:

@@ -14,7 +14,6 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, genera
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
 from tests.engine.decoders import FEW, small_model
 
@@ -63,8 +62,7 @@ def test_same_tokens_as_the_eager_engine(
 @torch.inference_mode()
 def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
     """It turns three times; decoding again from the same prefill keeps the prompt."""
-    config = replace(model.config, decoder=replace(model.config.decoder, window=3))
-    windowed = random_model(config, model.device, torch.float32, seed=2)
+    windowed = small_model(window=3)
     fast = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4)
     policy = NgramPolicy(2, 9, (), over_prompt=True)
     expected = eager_tokens(windowed, 11, policy)
@@ -79,7 +77,7 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
         sequence = replace(sequence, rule=NgramRule(again, PROMPT))
         assert list(fast.tokens(sequence, PROMPT, logits, 8)) == eager_tokens(windowed, 8, again)[0]
 
-    step = DecodeStep(pack(model.decoder), config.decoder, 64, torch.float32, 1, FEW, cached=11)
+    step = DecodeStep(pack(model.decoder), windowed.config.decoder, 64, torch.float32, 1, FEW, cached=11)
     step.begin((*PROMPT, 1), 40, 0)
     with pytest.raises(ValueError, match="do not fit a cache of 11"):
         step.begin((*PROMPT, 1, 1), 40, 0)

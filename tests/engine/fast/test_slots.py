@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
 from tests.engine.decoders import DEVICE, VOCABULARY, small_model
 from tests.engine.fast.batch_pages import Page, decoded, mixed_pages, prefill
@@ -42,8 +40,7 @@ def model() -> OcrModel:
 
 def windowed(model: OcrModel, window: int | None) -> OcrModel:
     """The same weights with another window."""
-    decoder = replace(model.config.decoder, window=window)
-    return random_model(replace(model.config, decoder=decoder), DEVICE, torch.float32, seed=2)
+    return model if window is None else small_model(window=window)
 
 
 def step_of(
