@@ -149,10 +149,13 @@ class Engine:
                 )
         times = [timing.milliseconds for timing in timer.timings()]
         milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
+        hashes = _view_hashes(image, preset.base_size)
         early = (drafts := self.options.drafts) is not None and not drafts.own_text
         draft = self.draft_of(request, None) if early else None
         held = staged(image, self.checkpoint.model.device)
-        return replace(opened, milliseconds=milliseconds, image=image, staged=held, draft=draft)
+        return replace(
+            opened, milliseconds=milliseconds, image=image, staged=held, hashes=hashes, draft=draft
+        )
 
     def draft_of(self, request: OcrRequest, prepared: PreparedPage | None) -> tuple[int, ...]:
         """Tokens that the page's text probably has; empty without a draft."""
@@ -280,7 +283,8 @@ class Engine:
                 len(request.images) * image_token_count(preset, views.grid, model.family.newline),
             )
             limit = token_limit(request.required.max_new_tokens, len(prompt.ids), model.config.decoder)
-        hashes = Background(lambda: _view_hashes(views.on_host(), preset.base_size))
+        known = None if prepared is None else prepared.hashes
+        hashes = Background(lambda: _view_hashes(views.on_host(), preset.base_size), known)
         side = views.global_view.shape[1]
         recorded = ModelInputs(
             prompt_ids=prompt.ids,
@@ -299,8 +303,7 @@ class Engine:
             ngram_whitelist=request.ngram_whitelist,
         )
         sizes = (views.image_size, *views.more_sizes)
-        overlapped = prepared is not None and prepared.image is not None
-        return PageInputs(request, sizes, prompt, limit, recorded, hashes, overlapped), pixels
+        return PageInputs(request, sizes, prompt, limit, recorded, hashes, known is not None), pixels
 
     def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
         """Views of all images of a prompt; the first may have been opened before. Raises DsocrError."""

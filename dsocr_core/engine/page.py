@@ -36,6 +36,8 @@ class PreparedPage:
     """Preprocessed images of the prompt; None where the first is only opened."""
     staged: Staged | None = None
     """Its views in host memory, ready to be copied to the device."""
+    hashes: tuple[str, str] | None = None
+    """Hashes of global view and tiles."""
     draft: tuple[int, ...] | None = None
     """Tokens of its draft; None where no draft was asked for."""
 
@@ -97,10 +99,10 @@ class Pixels:
 
 
 class Background(Generic[T]):
-    """Result of `work`, run on a thread from `start` on. A call waits for it."""
+    """Result of `work`, run on a thread from `start` on, or a `known` one. A call waits for it."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work: Callable[[], T] | None = work
+    def __init__(self, work: Callable[[], T], known: T | None = None) -> None:
+        self._work, self._result = work if known is None else None, known
         self._future: Future[T] | None = None
 
     def start(self) -> None:
@@ -112,5 +114,4 @@ class Background(Generic[T]):
 
     def __call__(self) -> T:
         self.start()
-        assert self._future is not None
-        return self._future.result()
+        return self._result if self._future is None else self._future.result()  # type: ignore[return-value]

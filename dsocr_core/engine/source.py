@@ -49,13 +49,13 @@ OnResult = Callable[[object, OcrResult | DsocrError], None]
 
 
 class Prefetch(Generic[P]):
-    """Prepares pages in order on threads, four a thread ahead. Takes `pages`, or those that are `put`."""
+    """Prepares pages in order on threads, two a thread ahead. Takes `pages`, or those that are `put`."""
 
     def __init__(
         self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None
     ) -> None:
         threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 2) - 1))
-        self._prepare, self._most, self._endless = prepare, 4 * threads, pages is None
+        self._prepare, self._most, self._endless = prepare, 2 * threads, pages is None
         self._pages = iter(pages or ())
         self._pool = ThreadPoolExecutor(threads, "prepare")
         self._came = threading.Condition()

@@ -36,8 +36,8 @@ from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
-RECORDERS = 16
-"""Threads that record pages of a batch, which end together: each waits until its page is on the disk."""
+RECORDERS = 8
+"""Threads that record pages of a batch, which end together: pictures take longer than rows."""
 MOST_TOGETHER = 256
 """Pages that are read together where no number is given, if the device's memory holds them."""
 

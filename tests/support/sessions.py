@@ -30,7 +30,7 @@ class StandIn:
 
     def prepare(self, _: OcrRequest, opened: PreparedPage) -> PreparedPage:
         image = PreparedImage(None, None, (1, 1), opened.picture.size)  # type: ignore[arg-type]
-        return replace(opened, image=image)
+        return replace(opened, image=image, hashes=("", ""))
 
     def recognize(self, request: OcrRequest, *_: Any, **__: Any) -> OcrResult:
         self.act(request)

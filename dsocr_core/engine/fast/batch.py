@@ -641,7 +641,6 @@ class _Run:
             entry = _Entry(one.work.key, one.page, one.timer, (timer, len(group)))
             slots.begin(slot, entry, one.page.prompt.ids, one.page.limit, one.ngram, first, one.draft)
             self.inside.append(entry)
-            one.page.hashes.start()  # they take longer than all else that prepares a page
 
     def _retry_individually(self, slots: Slots, error: Exception) -> None:
         """Prefill the pages of a failed group one by one. A page that fails again gets the error."""
