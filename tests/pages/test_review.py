@@ -63,7 +63,8 @@ def test_the_newest_run_with_both_backends_is_open_worst_first(history: History)
     assert queued(test) == WORST_FIRST and address_of(test) == {}
     said = words(test)
     assert "6 pages: 1 not compared, text differs on 1, boxes differ on 2, same text on 2." in said
-    assert "0 of 6 reviewed" in said
+    # A page that one side could not read leaves it true that others differ.
+    assert "0 of 6 reviewed" in said and "DIFFERS" in said
     readings = {item["key"]: item["readings"] for item in mounted(test, "gallery")["items"]}
     assert readings[RETOLD][1] and not readings["same-1.png"]
 
@@ -80,6 +81,12 @@ def test_where_there_are_examples_only_one_with_differences_is_open_and_its_caus
     assert len({(run.attention, run.preset) for run in runs}) == 1
     write(seeds, "mine", {"page.png": both(markup())})  # a run of one's own comes before them
     assert open_page().session_state["review values"]["review"] == "mine"
+
+
+def test_on_a_page_without_boxes_no_place_is_said_to_lie_before_a_box(empty: History) -> None:
+    write(empty, "mine", {"page.png": both("plain 21-30", "plain 21:30")})
+    said = words(open_page(page="page.png"))
+    assert "First different token: 8 of 11 and 11; the two best" in said
 
 
 def test_a_link_opens_its_page_with_its_chips_and_tab(history: History) -> None:

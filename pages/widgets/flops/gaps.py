@@ -27,17 +27,15 @@ _STAGES = {
     "stage": Column("stage", lambda stage: row_name(stage), left=True),
     "milliseconds": Column("measured", "ms", "The median time; prefill's is what vision leaves of it."),
     "lower_bound_ms": Column(
-        "lower bound", "ms",
-        "The longer of the needed FLOPs at the device's peak, and of the bytes that have to move.",
+        "bound", "ms",
+        "The least time: the longer of the needed FLOPs at the device's peak, and of the bytes to move.",
     ),
     "lost_ms": Column("lost", "ms"),
     "times_bound": Column("x", "", "Measured over the lower bound."),
-    "bound_by": Column("bound by"),
-    "bandwidth_share": Column("of bandwidth", "share"),
-    "peak_share": Column("of peak", "share"),
-    "analytic": Column("FLOPs analytic", "FLOP", "By arithmetic, a multiply-add as two."),
+    "bound_by": Column("bound by", about="And the share of bandwidth or peak that is reached.", left=True),
+    "analytic": Column("FLOPs", "FLOP", "By arithmetic, a multiply-add as two."),
+    "gap_flops": Column("gap", "FLOP", "FLOPs by arithmetic less those counted."),
     "counted": Column("counted", "FLOP", "As torch's counter, or the importer's source, counted them."),
-    "gap_flops": Column("gap", "FLOP"),
     "published": Column(
         "published", "FLOP",
         "As torch's counter counted them in the published modules, which compute logits at every position.",
@@ -221,7 +219,16 @@ def _run(history: History, stages: pd.DataFrame, name: str, run: str) -> None:
     )
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
     columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
-    table.draw(stages, columns, marked=[stage == value("stage") for stage in stages["stage"]])
+    shares = stages["bandwidth_share"].where(stages["bound_by"] == "memory", stages["peak_share"])
+    reached = [
+        f"{by}, {percent(100 * of)}" if has_value(of) else by
+        for by, of in zip(stages["bound_by"], shares, strict=True)
+    ]
+    table.draw(
+        stages.assign(bound_by=reached),
+        columns,
+        marked=[stage == value("stage") for stage in stages["stage"]],
+    )
     # A chart's library is two thirds of what the page costs the browser.
     figure.opened("Roofline", "flops roof", lambda: _roofline(stages))
 

@@ -146,7 +146,8 @@ def _divergence(shown: PairView, divergence: Divergence) -> None:
     """Show where the tokens diverge, and after which text."""
     counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
-    where = "before the first box" if row is None else f"box {(divergence.box_a or 0) + 1} of A"
+    where = " (before the first box)" if row is None else f" (box {(divergence.box_a or 0) + 1} of A)"
+    where *= bool(shown.rows)
     of = " and ".join(f"{count:,}" for count in counts)
     why = (
         "one side had ended there"
@@ -154,7 +155,7 @@ def _divergence(shown: PairView, divergence: Divergence) -> None:
         else "the two best logits are not recorded"
     )
     why = divergence.margins.words if divergence.margins else why
-    st.caption(f"First different token: {divergence.index:,} of {of} ({where}); {why}. Text before it:")
+    st.caption(f"First different token: {divergence.index:,} of {of}{where}; {why}. Text before it:")
     # No st.code: its colours are more of the client than the rest of the page.
     st.html(f"<pre class='dsocr-context'>{escape(divergence.context[-300:] or '(the start)')}</pre>")
 

@@ -69,7 +69,11 @@ def answer_html(queue: Queue) -> str:
     elif causes:
         named = Counter(cause.name for cause in first).most_common(3)
         said += f" Likely causes: {', '.join(f'{name} {count}' for name, count in named)}."
-    worst: Verdict = max((page.verdict for page in pages), key=VERDICTS.index, default="not_comparable")
+    # A page that could not be compared leaves it true that others differ.
+    worst: Verdict = max(
+        (page.verdict for page in pages), default="not_comparable",
+        key=lambda verdict: (verdict == "differs", VERDICTS.index(verdict)),
+    )  # fmt: skip
     reviewed = sum(page.name in queue.given for page in pages)
     names = f"{side_name('a', review)} against {side_name('b', review)}"
     return verdict_html(worst, said, [("", names), ("", f"{reviewed} of {len(pages)} reviewed")])

@@ -28,7 +28,7 @@ _SIDES = 2
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS = {"run": 212, "commit": 58, "marks": 64, "note": 184}
+_WIDTHS = {"run": 154, "commit": 62, "marks": 104, "note": 184}
 _MOVES = {"moved to the trash": "restored", "restored": "moved to the trash"}
 """Moves of runs, and the moves that undo them."""
 
@@ -69,7 +69,7 @@ def _table(table: pd.DataFrame) -> list[str]:
         column_config={
             "created": st.column_config.DatetimeColumn("created (UTC)", width=104, format="YY-MM-DD HH:mm"),
             "pages": number(width=44),
-            "same text": number(width=62, format="percent", help="Pages identical or within tolerance."),
+            "passed": number(width=58, format="percent", help="Pages identical or within tolerance."),
             **{column: number(width=57, format="localized" if column == "tokens/s" else "%.3g", help=words)
                for column, words in FIGURES.items()},
             **{column: text(width=width, pinned=column == "run") for column, width in _WIDTHS.items()},

@@ -136,7 +136,7 @@ def _stage_words(stages: pd.Series) -> list[str]:
 def _longest(chosen: RunSelection, run: str, stage: str) -> None:
     found, sql = chosen.history.query("kernels", run_ids=[run], stages=[stage] if stage else None, top=_MOST)
     figure.head(
-        f"{plural(len(found), 'kernel')}, the longest first, by their share of their stage's GPU time.",
+        f"{plural(len(found), 'kernel')}, the longest first, with their shares of the stage's GPU time.",
         sql=[sql], kernels=found,
     )  # fmt: skip
     times = {f"{name}_s": found[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")}

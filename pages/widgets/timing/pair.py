@@ -22,7 +22,7 @@ from pages.widgets.timing.sidebar import RunSelection
 Side = tuple[str, str]
 """A run and one of its backends."""
 _COMPARISON = {
-    "stage": Column("stage", stage_name, left=True, width=170),
+    "stage": Column("stage", stage_name, left=True, width=128),
     "median_a": Column("A median", "ms"),
     "median_b": Column("B median", "ms"),
     "times": Column("B/A", "", "Time of B over time of A: below 1 B is faster."),
@@ -133,6 +133,7 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
         words = "Ratio of times on the same pages with its 95 % interval over runs; grey is within 2 %."
         figure.plot(charts.ratios(found, NEUTRAL_BAND), "ratios", words)
     without = [name for name in ("low", "high", "why") if found[name].replace("", None).isna().all()]
+    without += ["why"] * (found["why"].nunique() == 1 and "why" not in without)  # the sentence says it
     table.draw(found.drop(columns=without), _COMPARISON, "–")
     longest = found.loc[found["stage"] != WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
