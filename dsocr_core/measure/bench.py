@@ -279,6 +279,7 @@ def _costs(checkpoint: str, plan: BenchPlan, result: OcrResult) -> Costs:
     policy = Policy(
         ignore_torch_unsupported_flops=False, dtype="float32" if inputs.dtype == "float32" else "bfloat16",
         attention="eager" if inputs.attention == "eager" else "sdpa",
+        head_in_8_bits=result.environment.get("engine") == "fast",
     )  # fmt: skip
     config = load_config(Path(checkpoint.removeprefix(RANDOM_PREFIX)))
     prediction = predict(config, workload, policy)

@@ -19,6 +19,7 @@ from dsocr_core.measure import processes
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench, record_bench
 from dsocr_core.measure.bench_report import DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
+from dsocr_core.models.family import load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, StageTiming
 from dsocr_core.runs.history import History
@@ -142,6 +143,17 @@ def figures(name: str = "eager", decode_ms: float = 100.0) -> EngineFigures:
     ]
     costs: bench_module.Costs = {Stage.SAM: 4 * 10**12, Stage.DECODE: 10**12}, 1.15e9
     return bench_module.figures_of(name, "", results, [2.0, 4.0], DEVICE, costs)
+
+
+def test_a_token_of_the_fast_engine_reads_the_head_in_eight_bits(checkpoint: str, small_device: None) -> None:
+    asked = plan(checkpoint, repeat=1)
+    (eager,) = bench(asked).results["eager"]
+    read = {
+        name: bench_module._costs(checkpoint, asked, replace(eager, environment={"engine": name}))[1] or 0
+        for name in ("eager", "fast")
+    }
+    head = load_config(Path(checkpoint.removeprefix("random:"))).decoder
+    assert read["eager"] - read["fast"] == (4 - 1) * head.vocab_size * head.hidden_size  # of float32
 
 
 def test_rates_and_shares_follow_from_times_and_counts() -> None:
