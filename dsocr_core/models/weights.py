@@ -32,8 +32,7 @@ _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored. Other types need a scale to mean anything."""
 _INDEX_LIMIT = 64 * 1024 * 1024  # bytes
-WIDE = ("q_proj.weight", "k_proj.weight")
-"""Ends of the names of random weights that are wider than others."""
+WIDE = ("q_proj.weight", "k_proj.weight")  # ends of the names of random weights that are wider
 _GAIN, _WIDE_GAIN = 1.1, 2.2
 
 
