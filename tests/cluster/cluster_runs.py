@@ -6,13 +6,11 @@ import io
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from rich.console import Console
 
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.run import Driver
 from dsocr_core.cluster.status import ClusterProgress, Figures, read_status
@@ -59,7 +57,3 @@ def drive(
     work = WorkerJob(f"test-{job.digest[:8]}", location, job.settings, job.code, None, *limits, STAND_IN)
     Driver(client, job, output, work, heard or Heard(), threading.Event(), redo).run()
     return read_status(output)
-
-
-def cluster(workers: int) -> Any:
-    return local_cluster([WORKER] * workers)

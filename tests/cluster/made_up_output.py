@@ -61,8 +61,7 @@ def pages_of_rows(rows: pa.Table, first: int = 0) -> list[PageReading]:
     found = []
     for number, row in enumerate(rows.to_pylist(), first):
         lost = any(fact["name"] == "quarantined" for fact in row["environment"] or ())
-        result = result_of(row)
-        found.append(PageReading(number, row["page"], row["path"], result, row["error"], lost))
+        found.append(PageReading(number, row["page"], row["path"], result_of(row), row["error"], lost))
     return found
 
 

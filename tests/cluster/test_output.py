@@ -90,8 +90,7 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
 
 HOLDER = """
 import sys
-from dsocr_core.base.errors import DsocrError
-from dsocr_core.cluster.output import Output, shard_files
+from dsocr_core.cluster.output import Output
 with Output(sys.argv[1]).driving():
     print("driving", flush=True)
     sys.stdin.read()

@@ -110,18 +110,15 @@ class Processes:
         make_pages(self.folder / "pages", PAGES)
         (self.folder / "go").touch()
 
-    def end(self) -> None:
-        for process in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
 
 @pytest.fixture
 def processes(tmp_path: Path, interpreter: Path) -> Iterator[Processes]:
-    started = Processes(tmp_path, interpreter)
-    yield started
-    started.end()
+    made = Processes(tmp_path, interpreter)
+    yield made
+    for process in made.started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_the_scheduler_or_the_client_killed_leaves_what_is_committed(processes: Processes) -> None:

@@ -47,7 +47,6 @@ def test_a_cluster_without_dask_is_refused_in_one_line_and_status_needs_none(tmp
         (["--cluster", "local", "--out", "o", "--save"], "--save is for one process"),
         (["--cluster", "local", "--resume", "o"], "--resume is for one process"),
         (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit is 0"),
-        (["--cluster", "local", "--out", "o", "--page-memory", "-1"], "--page-memory is -1"),
         (["--cluster", "local", "--out", "o", "--pages", "1-3"], "--pages is for one process"),
     ],
 )
