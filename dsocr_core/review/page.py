@@ -100,6 +100,13 @@ class PageReview:
         """Kinds of difference on this page, in the order of the differences."""
         return tuple(dict.fromkeys(item.kind for item in self.differences))
 
+    @property
+    def text_differs(self) -> bool:
+        """Tell whether the words differ, those of boxes that one side alone has among them."""
+        if self.report is None or not self.report.character_error_rate:
+            return False
+        return "text" in self.kinds or any(pair.lone and pair.lone.text.strip() for pair in self.pairs)
+
     @functools.cached_property
     def score(self) -> float:
         """Weight with which the page deserves a review, 0 for identical pages.
@@ -114,7 +121,7 @@ class PageReview:
         if self.report is not None:
             odd = sum(pair.state != "matched" for pair in self.pairs)
             score += 100 * odd / max(1, len(self.pairs))
-            score += 100 * min(1.0, self.report.character_error_rate) * ("text" in self.kinds)
+            score += 100 * min(1.0, self.report.character_error_rate) * self.text_differs
             score += min(2.0, self.report.max_coordinate_difference_percent or 0.0)
             if (divergence := self.report.first_divergence) is not None:
                 lengths = (len(side.token_ids or ()) for side in self.sides)

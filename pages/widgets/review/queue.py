@@ -48,7 +48,7 @@ def group_of(page: PageReview) -> str:
         return ONLY_A if page.names[1] is None else ONLY_B
     if page.report is None:
         return "not compared"
-    kinds = {*page.kinds} - SETTINGS
+    kinds = {*page.kinds, *(["text"] if page.text_differs else [])} - SETTINGS
     return next((name for name, of in _GROUPS.items() if kinds & of), "spelling" if kinds else SAME)
 
 
