@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, marked, run_button, serve_app
+from tests.support.browser_driver import ROOT, Server, Viewer, marked, rested, run_button, serve_app
 
 pytestmark = pytest.mark.browser
 CLOSING = (42, 1032, 465, 1070)
@@ -27,13 +27,6 @@ def server(tmp_path: Path, browser: Browser) -> Iterator[Server]:
     """An app that nobody has used: what other tests record would be reviewed in place of the examples."""
     with serve_app(tmp_path) as server:
         yield server
-
-
-def rested(page: Page) -> Page:
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-    page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
-    assert page.locator(".stException, .stAlert").count() == 0
-    return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -55,10 +48,8 @@ def test_compare_and_review_have_no_serious_violation(
 def test_by_keyboard_alone(server: Server, open_page) -> None:
     """From a sample through the viewer to a run on Runs, out of its table, and to a pair of Timing."""
     page = rested(open_page(server.url))
-    keys, focused = (
-        page.keyboard,
-        "() => document.activeElement.shadowRoot?.activeElement ?? document.activeElement",
-    )
+    keys = page.keyboard
+    focused = "() => document.activeElement.shadowRoot?.activeElement ?? document.activeElement"
 
     def tab_to(selector: str, most: int = 40) -> None:
         for _ in range(most):
@@ -177,9 +168,7 @@ def test_five_minutes(
     page.get_by_role("button", name="Report", exact=True).click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Report as HTML").click()
-    waiting.value.save_as(tmp_path / "report.html")
-    report = (tmp_path / "report.html").read_text()
-    assert report.count("Ann Newcomer: same") == 3
+    assert waiting.value.path().read_text().count("Ann Newcomer: same") == 3
     colleague = open_page(first, width, height, scheme, alone=True)
     colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
     colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.browser
 
 def pictures_come(page: Page) -> None:
     """Fails on the first picture that the server has not."""
-    for images in (page.locator(".viewer .pane img"), page.locator(".gallery img")):
-        for image in images.all():
-            image.evaluate("image => image.decode()")
+    for image in page.locator(".viewer .pane img, .gallery img").all():
+        image.evaluate("image => image.decode()")
 
 
 def test_pictures_and_links_of_compare_and_review_have_the_prefix(tmp_path: Path, open_page) -> None:

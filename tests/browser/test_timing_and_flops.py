@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.browser_driver import Server, inked, serve_app
+from tests.support.browser_driver import Server, inked, rested, serve_app
 from tests.support.timed_history import paced, record, write
 
 pytestmark = pytest.mark.browser
@@ -31,12 +31,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
     for place, name in enumerate(("before", "after")):
         commit = {"git_commit": str(place + 1) * 40}
         for number in range(3):
-            factors = {"decode": 1.08} if place else {}
-            write(
-                root,
-                record(f"{name}-{number}", 10 * place + number, **commit),
-                paced(9 * place + number, factors),
-            )
+            times = paced(9 * place + number, {"decode": 1.08} if place else {})
+            write(root, record(f"{name}-{number}", 10 * place + number, **commit), times)
         with RunDirectory.create(root, record(f"{name}-ncu", 30 + place, profiled=True, **commit)) as run:
             for table, rows in tables.items():
                 if table.startswith("kernel_"):
@@ -47,31 +43,28 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
 
 def table_of(page: Page, view: str) -> Locator:
     """The first table of a view, at rest."""
-    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
-    table = page.get_by_role("tabpanel", name=view).get_by_test_id("stDataFrame").first
+    table = rested(page).get_by_role("tabpanel", name=view).get_by_test_id("stDataFrame").first
     table.locator("canvas").first.wait_for()
     inked(table)  # its rows are drawn, so that a click finds one
     return table
 
 
 def test_from_a_red_gate_to_a_kernel_in_three_clicks(tuned: Server, open_page) -> None:
-    clicks = 0
+    clicks = list[Locator]()
 
     def click(place: Locator, row: int | None = None) -> None:
-        nonlocal clicks
-        clicks += 1
+        clicks.append(place)
         place.click(**({} if row is None else {"position": {"x": 20, "y": HEAD + ROW * (row + 0.5)}}))
 
     page = open_page(tuned.url, 1440, 1500)
     click(page.get_by_role("link", name="Timing"))
-    said = page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0")
-    expect(said).to_be_visible()
+    page.get_by_text("1111111 → 2222222 on H200: fast on H200, gundam is confirmed 1.0").wait_for()
     click(table_of(page, "Changes"), row=1)  # decode, after the page as a whole
     expect(page.get_by_text("of A's time; 3 and 3 runs")).to_be_visible()
     click(page.get_by_role("button", name="Kernels of decode"))
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
     table_of(page, "Kernels")
-    assert clicks <= CLICKS and page.locator(".stException").count() == 0
+    assert len(clicks) <= CLICKS and page.locator(".stException").count() == 0
 
 
 # --- FLOPs: the map -------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.read.session import Session
@@ -31,17 +30,12 @@ def usual_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
 
 
-def selected(test: AppTest) -> int | None:
-    return mounted(test, "viewer")["selected"]
-
-
 def test_the_first_view_is_a_difference_and_other_pages_have_the_usual_settings() -> None:
     test = opened()
     said = words(test)
-    assert (
-        "DIFFERS" in said and "A reads 21-30, B 21:30. The page says 21:30: B is right. Cause: dtype" in said
-    )
-    assert selected(test) == int(example.BOX) - 1
+    assert "DIFFERS" in said
+    assert "A reads 21-30, B 21:30. The page says 21:30: B is right. Cause: dtype" in said
+    assert mounted(test, "viewer")["selected"] == int(example.BOX) - 1
     assert address_of(test) == {}
     other = opened()
     other.session_state["compare values"]["page"] = "01-letter"

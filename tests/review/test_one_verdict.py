@@ -38,7 +38,7 @@ from pages.widgets.review.grid import grid_item
 from pages.widgets.review.queue import SAME, Queue, group_of
 from tests.cluster.made_up_output import committed, planned
 from tests.reading.test_text_diff import pairs
-from tests.support.drawn_pairs import drawn_pair
+from tests.review.drawn_pairs import drawn_pair
 from tests.support.results import make_result
 from tests.support.review_sides import of_one_file
 

@@ -98,11 +98,17 @@ _IN_SIGHT = """() => {
 }"""
 
 
-def in_sight(page: Page) -> tuple[list[str], list[str]]:
-    """The widgets and the words in sight."""
+def rested(page: Page) -> Page:
+    """Wait until a page's script has ended; it has no error."""
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
-    if page.locator(".viewer").count():
+    assert page.locator(".stException, .stAlert").count() == 0
+    return page
+
+
+def in_sight(page: Page) -> tuple[list[str], list[str]]:
+    """The widgets and the words in sight."""
+    if rested(page).locator(".viewer").count():
         page.locator(".viewer[data-image]").wait_for()
     found = page.evaluate(_IN_SIGHT)
     return found["widgets"], found["words"]
