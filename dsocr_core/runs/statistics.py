@@ -58,7 +58,7 @@ def ratio_of_runs(
         return replace(nothing, why=f"{plural(pages, 'page')}: too few")
     if min(runs) < FEWEST_RUNS:
         which = "a side" if max(runs) < FEWEST_RUNS else "of A" if runs[0] < runs[1] else "of B"
-        return replace(nothing, why=f"one run {which}: spread not known, record more")
+        return replace(nothing, why=f"one run {which}; an interval needs {FEWEST_RUNS} of each")
     log_a, log_b = np.log(a), np.log(b)
     page = np.concatenate([log_a, log_b]).mean(axis=0)
     places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))

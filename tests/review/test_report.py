@@ -79,7 +79,7 @@ def test_all_reports_count_pages_by_parity_and_by_the_reviewers(history: History
     values = json.loads(json.dumps(document(review), allow_nan=False))
     assert values["headline"] == headline(review)
     assert headline(review).endswith(
-        "speed inconclusive (one run a side: spread not known, record more), 3 of 9 pages changed, 3 fail"
+        "speed inconclusive (one run a side; an interval needs 2 of each), 3 of 9 pages changed, 3 fail"
     )
     assert [values[name] for name in ("passed", "failed", "changed", "rejected")] == [5, 4, 3, 1]
     # p1 has a text of its own, p2 a box that moved, p3 no result on one side.

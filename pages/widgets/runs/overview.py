@@ -39,7 +39,7 @@ class Listed:
     table: pd.DataFrame
     """A row a run: run_id, group, run (its name), FIGURES, what else is known of it."""
     groups: pd.DataFrame
-    """A row a group, the newest first: group, runs, pages/s (the best), trend, passed, newest."""
+    """A row a group, the newest first: group, runs, pages/s (the best), passed, newest, trend."""
     fidelity: pd.DataFrame
     """A row a group that was compared, and one for what it was compared with: name, pages_per_s, share,
     pages, reference."""
@@ -107,7 +107,7 @@ def _groups(table: pd.DataFrame) -> pd.DataFrame:
                 "newest": part["created"].max(),
             }
         )  # fmt: skip
-    columns = ["group", "runs", "pages/s", "trend", "passed", "newest"]
+    columns = ["group", "runs", "pages/s", "passed", "newest", "trend"]
     return pd.DataFrame(rows, columns=columns).sort_values("newest", ascending=False, ignore_index=True)
 
 
