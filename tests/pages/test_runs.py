@@ -145,6 +145,7 @@ def test_two_runs_show_figures_then_the_settings_that_differ_as_used(history: Hi
     assert found.loc["s/page", ["A", "B", "ratio"]].tolist() == pytest.approx([1.002, 1.003, 1.003 / 1.002])
     assert found.loc["passed, %", "B"] == 75 and pd.isna(found.loc["passed, %", "A"])
     assert "Inconclusive" in words(test) and "A eager on cpu at 1f0c1f0, B fast vs" in words(test)
+    assert " at nan" not in words(opened("runs", runs=[EAGER, IMPORTED]))
     table = frame(test, "section").set_index(["section", "name"])
     # Engine and preset as they were used, not once more as they were asked for.
     assert table.loc["settings"].to_dict("index") == {"infer.max_new_tokens": {"A": "8192", "B": "64"}}

@@ -47,8 +47,9 @@ def _figures(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) 
     letters = _letters(runs)
     if len(runs) == 2:
         st.markdown(f"**{plain(_speed(history, runs))}**")
-    names = zip(letters.values(), rows["run"], rows["commit"], strict=True)
-    st.caption(plain(", ".join(f"{letter} {name} at {commit}" for letter, name, commit in names)))
+    commits = [f" at {commit}" if has_value(commit) else "" for commit in rows["commit"]]
+    names = zip(letters.values(), rows["run"], commits, strict=True)
+    st.caption(plain(", ".join(f"{letter} {name}{commit}" for letter, name, commit in names)))
     columns = {name: Column(name, _number) for name in letters.values()}
     columns = {"figure": Column("figure", left=True), **columns, "ratio": Column("B/A", "%.2f")}
     table.draw(figures(rows), columns, "not known")
