@@ -20,7 +20,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import Temporary
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import TABLE_LIMIT, as_text
-from dsocr_core.runs.importers.ncu import Launches, as_tables, count, launches_in
+from dsocr_core.runs.importers.ncu import Launches, as_tables, count, launches_of
+from dsocr_core.runs.importers.tables import find_tables
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
@@ -98,7 +99,7 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
         said = done.stderr
         said = read_bytes(table, TABLE_LIMIT) or said
-        measured = launches_in(as_text(said))
+        measured = launches_of(find_tables(as_text(said))[0].values())
     except subprocess.TimeoutExpired as error:
         why = f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
         raise ProfileError(why) from error

@@ -67,6 +67,7 @@ def in_order(stages: Iterable[str]) -> list[str]:
 
 PUBLISHED = "as published"
 """Policy of a run whose settings are all those of the published code."""
+_NO_CARD = "device not known"
 _BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
 _DEVIATIONS = {"no_repeat_ngram_size": "n-gram {}", "max_new_tokens": "{} tokens", "draft": "draft {}"}
 _TOGETHER = re.compile(r", (\d+) pages together$")
@@ -121,12 +122,14 @@ def engine_name(run: Run, backend: str = "") -> str:
     if backend == VENDOR:
         return "published code"
     engine = _TOGETHER.sub(r" ×\1", str(run["engine"])) if has_value(run.get("engine")) else ""
-    return short(engine if engine and engine.startswith(backend) else backend or "engine not known", 40)
+    source = run.get("source") or "dsocr"
+    unknown = "engine not known" if source == "dsocr" else f"import of {source}"
+    return short(engine if engine and engine.startswith(backend) else backend or unknown, 40)
 
 
 def card_name(run: Run) -> str:
     """The card, else the device, that a run ran on: "H200", "cpu"."""
-    return _brief(run, "gpu") or _brief(run, "device") or "device not known"
+    return _brief(run, "gpu") or _brief(run, "device") or _NO_CARD
 
 
 def setting(run: Run, backend: str = "") -> tuple[str, ...]:
@@ -138,10 +141,9 @@ def setting(run: Run, backend: str = "") -> tuple[str, ...]:
     several = has_value(run.get("backends")) and len(run["backends"]) > 1
     own = not several or str(run.get("engine")).startswith(backend or "\0")
     model = model_name(run).replace("random:published", "random weights")
-    return (
-        f"{engine_name(run, backend)} on {card_name(run)}", _brief(run, "preset"), model,
-        _brief(run, "dtype") * own, _brief(run, "attention") * own, _deviations(run),
-    )  # fmt: skip
+    name = f"{engine_name(run, backend)} on {card_name(run)}".removesuffix(f" on {_NO_CARD}")
+    how = _brief(run, "dtype") * own, _brief(run, "attention") * own, _deviations(run)
+    return name, _brief(run, "preset"), model, *how
 
 
 def setting_names(settings: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

@@ -37,7 +37,7 @@ def test_an_empty_history_says_what_to_do(empty: History, page: str) -> None:
 def test_what_a_link_names_and_is_not_there_is_said_and_left_out(page: str, link: dict[str, str]) -> None:
     test = opened(page, **link)
     *_, name = link
-    assert errors(test) == [f"Not there, so left out of the link: {name} nope."]
+    assert errors(test) == [f"Not there, or not readable, so left out of the link: {name} nope."]
     assert "nope" not in str(address_of(test))
     checked(test.button(key=f"{page} dismiss").click().run())
     assert not test.error and (test.dataframe or bodies(test))

@@ -59,7 +59,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     table = frame(test, "run_id").set_index("run_id")
     assert table["run"].to_dict() == {
         FAST: "fast vs published code on H200", EAGER: "eager on cpu", PROFILED: "eager on cpu",
-        STRANGE: "eager on cpu", IMPORTED: "engine not known on device not known",
+        STRANGE: "eager on cpu", IMPORTED: "import of nsys",
     }  # fmt: skip
     assert table.loc[FAST, ["backends", "device", "dtype", "preset", "commit", "note"]].tolist() == [
         "fast, vendor", "NVIDIA H200", "bfloat16", "gundam", "9e3d9e3+", "after the fused kernels"

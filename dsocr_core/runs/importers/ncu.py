@@ -47,19 +47,14 @@ def count(found: Launches) -> str:
     return f"{plural(len(launches), 'launch', 'launches')} of {plural(launches.nunique(), 'kernel')}"
 
 
-def launches_in(text: str) -> Launches:
-    """The launches of a text's tables, which are of one measurement. Raises InvalidFile."""
-    return _launches(find_tables(text)[0].values())
-
-
 def read_tables(files: RunFiles, tables: Iterable[Table], text: str) -> list[ImportedRun]:
     """The launches of a file's tables as a run. Raises InvalidFile."""
-    found = _launches(tables)
+    found = launches_of(tables)
     files.digests = {DETAILS: digest(text.encode())}
     return profile_run(files, "ncu", f"Nsight Compute, {count(found)} in", as_tables(found))
 
 
-def _launches(tables: Iterable[Table], before: int = 0) -> Launches:
+def launches_of(tables: Iterable[Table], before: int = 0) -> Launches:
     """The launches of one measurement, numbered from `before` on. Raises InvalidFile, which names the row."""
     if not (of_ncu := [_long(table) for table in tables if table.attrs["report"] in NCU]):
         raise InvalidFile("it has no table of Nsight Compute")
@@ -138,7 +133,7 @@ def read_profile(files: RunFiles) -> list[ImportedRun]:
         taken = [files.take(file.name, file, find_tables) for file in _tables_of(folder)]
         try:
             if tables := [table for found_in in filter(None, taken) for table in found_in[0].values()]:
-                found.append(_launches(tables, sum(len(each["kernel_launches"]) for each in found)))
+                found.append(launches_of(tables, sum(len(each["kernel_launches"]) for each in found)))
                 # Under the place that the kernel has in the profile.
                 digests |= {f"{len(found)}/{name}": value for name, value in files.digests.items()}
         except InvalidFile as error:

@@ -157,7 +157,8 @@ class LinkedState:
     def show_notes(self) -> None:
         """Say what a link asks for and this page has not, until it is dismissed."""
         if notes := st.session_state.get(self.key("notes")):
-            show_error(f"Not there, so left out of the link: {', '.join(dict.fromkeys(notes))}.")
+            named = ", ".join(dict.fromkeys(notes))
+            show_error(f"Not there, or not readable, so left out of the link: {named}.")
             st.button("Dismiss", key=self.key("dismiss"), on_click=notes.clear)
 
     def settle(self, name: str, there: Collection[Any], usual: Any = "") -> None:
