@@ -117,7 +117,7 @@ class Bench:
             f"{device.name}, torch {device.torch}: copies {_number(device.copy_bytes_per_s, 1e9)} GB/s, "
             f"multiplies {_number(device.matmul_flops_per_s, 1e12)} TFLOP/s in {device.matmul_dtype}",
         ):
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False, markup=False, width=100)
         for engine in self.engines:
             console.print(_stage_table(engine))
         console.print(_engine_table(self.engines))
