@@ -25,7 +25,7 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.family import read_config
 from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import Tolerance
+from dsocr_core.reading.parity_records import RULE, Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.machine import MachineWatch
@@ -119,6 +119,11 @@ class RunRecord:
             return from_jsonable(cls, values)
         except (TypeError, ValueError) as error:
             raise DsocrError(f"run record: {error}") from error
+
+
+def parity_rule_of(document: Mapping[str, Any]) -> int:
+    """Today's rule where a run's verdicts are of it, else 0, which no rule has."""
+    return RULE if document.get("parity_rule") == RULE else 0
 
 
 def _without_former_limits(settings: Any) -> Any:

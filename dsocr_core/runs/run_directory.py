@@ -27,7 +27,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.base.bounded_json import parse_value
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, parse_value, read_bytes
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import json_bytes, name_text, text_name
 from dsocr_core.reading.clean import FOLDER as CLEAN
@@ -35,11 +35,11 @@ from dsocr_core.reading.parity_records import RULE
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import StorageError, write_whole, writing
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
-from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.record import RunRecord, parity_rule_of
 from dsocr_core.runs.results import SCHEMA, PageResults, Row, result_of, timing_rows
 from dsocr_core.runs.schema import TABLES, checked_table, read_rows, rows_to_table, with_columns
 from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
-from dsocr_core.runs.storage import RunStorage, sync_tree, synced, writing_into
+from dsocr_core.runs.storage import DOCUMENT_LIMIT, RunStorage, sync_tree, synced, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
 _PARITY = "parity"
@@ -66,6 +66,8 @@ class RunDirectory:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.record: RunRecord | None = None
+        self.parity_rule = RULE
+        """Of the verdicts in it: ingest judges those of another rule anew."""
         self._storage: RunStorage | None = None
         """The history that the run will be in; None for a directory of its own."""
         self._replace = False
@@ -228,7 +230,8 @@ class RunDirectory:
             if target == self.directory:
                 shutil.rmtree(self._parts, ignore_errors=True)
             tables = {name: number for name, number in rows.items() if number}
-            document = record.to_json() | {"tables": tables, "checksums": CHECKSUMS, "parity_rule": RULE}
+            document = record.to_json() | {"tables": tables, "checksums": CHECKSUMS}
+            document["parity_rule"] = self.parity_rule
             (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
             pictures = (self.directory / CLEAN).glob("*")
             write_checksums(target, {f"{CLEAN}/{file.name}": file for file in pictures})
@@ -292,6 +295,11 @@ class RunDirectory:
                     self._part_of[row["page"], row["backend"]] = number
                     path = None if row["path"] is None else str(Path(text_name(row["path"])).resolve())
                     self._paths[row["page"]] = self._paths.get(row["page"]) or path
+            if (self.directory / "parity.parquet").exists():
+                document: object = None  # a writer may have been killed before it was in its place
+                with contextlib.suppress(InvalidFile):
+                    document = parse_json(read_bytes(self.directory / "run.json", DOCUMENT_LIMIT))
+                self.parity_rule = parity_rule_of(document if isinstance(document, dict) else {})
         except (pa.ArrowException, OSError, ValueError) as error:
             cause = one_line(error, 200)
             raise StorageError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from dsocr_core.reading.parity_records import RULE, Tolerance
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import tolerance_of
 from dsocr_core.runs.results import PageResults, readings, result_of, result_table
 from dsocr_core.runs.run_directory import RunDirectory
@@ -123,6 +126,11 @@ def test_pages_are_counted_by_the_rule_of_today(tmp_path: Path, rule: int | None
     write_checksums(directory)
     # What today's rule recorded is not judged again.
     expected = [1, 2, 0, 3] if rule == RULE else [1, 1, 1, 2]
-    with History(tmp_path) as history:
-        run = history.runs().iloc[0]
-        assert run[["identical", "within_tolerance", "differs", "passed"]].tolist() == expected
+    again = shutil.copytree(directory, tmp_path / "again")
+    with closing(RunDirectory.open(again)) as run:
+        run.add(PageResults("more", results=[make_result("5")]))
+        run.finish(record("run-2"))
+    with History(tmp_path) as history, History(tmp_path / "other") as other:
+        import_paths(other, [directory, again])
+        for _, run in pd.concat([history.runs(), other.runs()]).iterrows():
+            assert run[["identical", "within_tolerance", "differs", "passed"]].tolist() == expected

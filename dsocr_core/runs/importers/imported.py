@@ -26,6 +26,7 @@ import yaml
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import without_surrogates
+from dsocr_core.reading.parity_records import RULE
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import rows_to_table
@@ -173,11 +174,13 @@ class ImportedRun:
     tables: Tables
     files: Mapping[str, Path] = field(default_factory=dict)
     """Files that are copied into the run, by their place in it."""
+    parity_rule: int = RULE
 
     def write(self, writer: RunDirectory) -> None:
         """Write the run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
         try:
             with writer:
+                writer.parity_rule = self.parity_rule
                 for table, rows in self.tables.items():
                     writer.add_rows(table, rows)
                 for place, file in self.files.items():

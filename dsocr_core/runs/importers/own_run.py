@@ -22,7 +22,7 @@ from dsocr_core.base.sanitise import without_surrogates
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import FAULTS, MIB, ImportedRun, RunFiles, Skipped, shared_folders
-from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.record import RunRecord, parity_rule_of
 from dsocr_core.runs.results import timing_rows
 from dsocr_core.runs.run_directory import is_begun
 from dsocr_core.runs.schema import TABLES
@@ -67,7 +67,8 @@ def read_own_run(run: RunFiles) -> list[ImportedRun]:
                 raise InvalidFile(f"{CHECKSUMS} names a file outside of the run: {name[:80]!r}")
     except (*FAULTS, OSError) as error:
         raise InvalidFile(one_line(error)) from error
-    return [ImportedRun(record, directory, {name: rows for name, rows in tables.items() if len(rows)}, files)]
+    tables = {name: rows for name, rows in tables.items() if len(rows)}
+    return [ImportedRun(record, directory, tables, files, parity_rule_of(document))]
 
 
 def _table(directory: Path, name: str, count: object, run_id: str) -> pa.Table:
