@@ -29,8 +29,9 @@ from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
+from dsocr_core.runs.commands import command_line
 from dsocr_core.runs.machine import MachineWatch
-from dsocr_core.runs.record import CANCELLED, Recording, command_line
+from dsocr_core.runs.record import CANCELLED, Recording
 from dsocr_core.runs.results import PageResults, parity_of
 from dsocr_core.settings import Settings
 

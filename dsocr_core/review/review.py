@@ -20,9 +20,9 @@ from dsocr_core.review.page import Names, PageReview, page_review
 from dsocr_core.review.pictures import PagePicture, find_picture
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import differ
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
 from dsocr_core.runs.results import Readings, RunSide, readings
+from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
 
 _CAUSE = "cause"

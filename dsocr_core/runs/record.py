@@ -1,4 +1,4 @@
-"""The record of a run as a whole, the content of `run.json`; the run that a command or the app leaves."""
+"""The record of a run as a whole, the content of `run.json`, and the run that a command or the app leaves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import os
 import platform
 import re
 import secrets
-import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
 Source = Literal[
     "dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "torch", "serving", "omnidocbench", "sweep"
 ]
-SCHEMA_VERSION = 4  # others are named and not read
+SCHEMA_VERSION = 4
+"""Version of a run; others are named and not read."""
 OTHER_VERSION = "recorded by another version"
 """Begins the reason for which a run is not read that is none of damage."""
 CANCELLED = "Cancelled: it holds what was finished by then."
@@ -161,41 +161,6 @@ def tolerance_of(record: RunRecord) -> Tolerance:
         return Tolerance(**values) if isinstance(values, dict) else Tolerance()
     except (TypeError, DsocrError):
         return Tolerance()
-
-
-# --- the command that reads pages again: options for what differs from the defaults ---------------
-
-
-def command_line(command: str, settings: Mapping[str, Any], images: Sequence[str], *more: str) -> str:
-    """The command that reads these images under these settings, quoted for a shell; `more` follows them."""
-    usual, backends = dict(flattened(asdict(Settings()))), settings.get("backends") or {}
-    shared = {name: value for name, value in settings.items() if name not in (*SIDES, "backends")}
-    options = [
-        f"--{name}={value}"
-        for name, value in flattened(shared)
-        if value is not None and name in usual and usual[name] != value
-    ]
-    for side in SIDES:
-        options += _side_options(side, settings.get(side), backends)
-    # A name that begins with a dash would be read as an option.
-    files = [f"./{image}" if image.startswith("-") else image for image in images]
-    return shlex.join(["python", "-m", "dsocr_core", command, *options, *files, *more])
-
-
-def _side_options(side: str, choice: Any, backends: Mapping[str, Any]) -> Iterator[str]:
-    """A side's backend and the settings of its own, which follow it; nothing for the usual one."""
-    if choice is None:
-        return
-    own = dict(choice) if isinstance(choice, Mapping) else {"spec": choice}
-    if isinstance(named := backends.get(str(own["spec"])), Mapping):  # a command has no settings file
-        own = {"name": own["spec"], **named, **own, "spec": named["spec"]}
-    yield f"--{side}={own.pop('spec')}"
-    body = own.pop("body", {})
-    for name, value in flattened(own):
-        if value is not None:
-            yield f"--{side}.{name}={value}"
-    for name, value in body.items():  # read as YAML, of which JSON is a part
-        yield f"--{side}.body.{name}={json.dumps(value, ensure_ascii=False)}"
 
 
 # --- of a run that is made here ---------------------------------------------------------------------

@@ -13,9 +13,10 @@ import pytest
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import FIELDS, WHOLE, setting, side_by_side
+from dsocr_core.runs.labels import WHOLE, setting
 from dsocr_core.runs.record import Recording
 from dsocr_core.runs.regressions import changes, sentence
+from dsocr_core.runs.settings_diff import FIELDS, side_by_side
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings

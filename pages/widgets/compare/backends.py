@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
 from dsocr_core.reading.records import SIDES, VENDOR, OcrRequest
-from dsocr_core.runs.record import command_line
+from dsocr_core.runs.commands import command_line
 from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
 

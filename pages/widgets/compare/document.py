@@ -11,7 +11,8 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
-from dsocr_core.runs.record import Recording, command_line
+from dsocr_core.runs.commands import command_line
+from dsocr_core.runs.record import Recording
 from pages.widgets.shared import job as jobs
 from pages.widgets.shared import resources
 from pages.widgets.shared.messages import show_error

@@ -11,7 +11,8 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import significant
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import has_value, side_by_side
+from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.speed import compare_speed, sentence
 from pages.widgets.runs.address import STATE
 from pages.widgets.runs.overview import figures, own_pace

@@ -9,7 +9,8 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import speed
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting, side_by_side
+from dsocr_core.runs.labels import WHOLE, engine_name, has_value, setting
+from dsocr_core.runs.settings_diff import side_by_side
 from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, shown_runs, table
 from pages.widgets.shared.labels import stage_name
