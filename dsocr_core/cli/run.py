@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dsocr_core.base.console import SafeConsole
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs import BackendChoice
-from dsocr_core.cli import over_cluster
+from dsocr_core.cli import ahead, over_cluster
 from dsocr_core.cli.answers import Answer, Compared, cancelled_by_interrupt
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
@@ -66,7 +66,7 @@ class RunOptions(PageOptions):
     Args:
         images: images, folders or PDF files; for a cluster also URLs and manifests
         backend: what reads the pages (default: the engine); its own settings follow as --backend.KEY VALUE
-        batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
+        batch: pages that the fast engine reads together (default: all, up to 512); 1 is one by one
         resume: go on with that run directory: skip what is done there
         cluster: local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md
         status: read nothing: print how far a run over a cluster is, from its output, a directory or a URL
@@ -137,6 +137,7 @@ def read(
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
     # Heavy imports come after the command line is known to be good.
+    ahead.begin(all_settings)
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks

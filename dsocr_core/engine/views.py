@@ -23,6 +23,7 @@ from dsocr_core.page.preprocess import (
     Bytes,
     PreparedImage,
     is_square_view,
+    pixels_of,
     prepare,
     require_whole,
     stacked,
@@ -118,14 +119,7 @@ def bytes_hold() -> bool:
 
 def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     """Make views of an RGB page on the device, as `page.preprocess.prepare` does on the host."""
-    import pyarrow as pa  # takes a tenth of a second, once
-
-    try:
-        held = np.asarray(pa.array(image).flatten())  # four bytes a pixel, without a copy
-    except ValueError:  # in several pieces
-        held = np.array(image)
-    pixels = held.reshape(image.height, image.width, -1)  # (H, W, 3 or 4)
-    page = _staged(pixels, device).to(device, non_blocking=True)[..., :3]
+    page = _staged(pixels_of(image), device).to(device, non_blocking=True)[..., :3]
     size, grid, side = image.size, page_grid(*image.size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)
     views = (view[None], _tiles(page, grid, preset.tile_size))

@@ -47,6 +47,11 @@ _NO_SENSE = "the opening process made no sense; save the file again"
 _RGB = Image.new("RGB", (0, 0))
 
 
+def start_one(max_pixels: int) -> None:
+    """Start a process before the first page is there: it takes a third of a second to be ready."""
+    _workers.idle.append(_Worker(max_pixels))
+
+
 def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> DecodedPage:
     """Open an image as `decoding.decode` does. Raises Unreadable."""
     return _decoded({"work": "image", "number": frame, "exif": exif}, path, max_pixels)

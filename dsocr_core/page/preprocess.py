@@ -82,8 +82,25 @@ def _tiles(image: Image.Image, grid: Grid, side: int) -> Bytes:
     if grid == NO_TILES:
         return np.zeros((0, side, side, 3), np.uint8)
     columns, rows = grid
-    cells = np.asarray(_resized(image, (columns * side, rows * side))).reshape(rows, side, columns, side, 3)
-    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, side, side, 3)
+    cells = pixels_of(_resized(image, (columns * side, rows * side))).reshape(rows, side, columns, side, -1)
+    tiles = np.empty((rows, columns, side, side, 3), np.uint8)
+    for channel in range(3):
+        tiles[..., channel] = cells[..., channel].transpose(0, 2, 1, 3)
+    return tiles.reshape(-1, side, side, 3)
+
+
+def pixels_of(image: Image.Image) -> Bytes:
+    """Pixels of an RGB image, (H, W, 4), or (H, W, 3) where Pillow holds it in several pieces.
+
+    Of one piece without a copy: while Pillow copies pixels no other thread runs.
+    """
+    import pyarrow as pa  # takes a tenth of a second, once
+
+    try:
+        held = np.asarray(pa.array(image).flatten())
+    except ValueError:  # in several pieces
+        held = np.array(image)
+    return held.reshape(image.height, image.width, -1)
 
 
 def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:

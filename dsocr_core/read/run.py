@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 RECORDERS = 8
 """Threads that record pages of a batch, which end together: pictures take longer than rows."""
-MOST_TOGETHER = 256
+MOST_TOGETHER = 512
 """Pages that are read together where no number is given, if the device's memory holds them."""
 
 LINE_COLUMNS = (

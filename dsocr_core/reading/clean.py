@@ -6,7 +6,6 @@ JPEG: WebP takes 12 times as long for half the bytes.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from PIL import Image
 
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.writing import picture_file
 
 FOLDER = "clean"
 MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
@@ -34,9 +34,8 @@ def clean_path(sha256: str | None) -> str | None:
 
 def _encoded(picture: Image.Image) -> bytes:
     for side, quality in _TRIES:
-        buffer = io.BytesIO()
         # Averages of whole pixels: a better filter takes 10 times as long.
-        picture.reduce(-(-max(picture.size) // side)).save(buffer, "JPEG", quality=quality)
-        if buffer.tell() <= MOST_BYTES:
+        made = picture_file(picture.reduce(-(-max(picture.size) // side)), "JPEG", quality=quality)
+        if len(made) <= MOST_BYTES:
             break
-    return buffer.getvalue()
+    return made

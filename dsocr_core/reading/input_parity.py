@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from dsocr_core.base.formatting import shortened
-from dsocr_core.reading.parity_records import (
-    SETTINGS,
-    Cause,
-    Difference,
-    Divergence,
-    InputLine,
-)
+from dsocr_core.reading.parity_records import SETTINGS, Cause, Difference, Divergence, InputLine
 from dsocr_core.reading.records import ModelInputs, OcrResult
 
 PROMPT, PRESET, PAGE_SIZE, IMAGE = "prompt", "preset", "page size, EXIF applied", "image SHA-256"

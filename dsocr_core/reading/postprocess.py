@@ -76,9 +76,8 @@ def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int
     boxes = [box for form in ("ref", "det") for span in images if span.markup == form for box in span.boxes]
     for number, box in enumerate(boxes[:MAX_CROPS]):
         x1, y1, x2, y2 = pixel_corners(box, width, height)
-        area = (x2 - x1) * (y2 - y1)
-        inside = 0 < x2 - x1 <= MAX_CROP_SIDE and 0 < y2 - y1 <= MAX_CROP_SIDE
-        if inside and area <= allowance:
-            allowance -= area
+        across, down = x2 - x1, y2 - y1
+        if 0 < across <= MAX_CROP_SIDE and 0 < down <= MAX_CROP_SIDE and across * down <= allowance:
+            allowance -= across * down
             areas[number] = (x1, y1, x2, y2)
     return areas

@@ -65,10 +65,7 @@ _INLINE: Sequence[Rule] = (
     (r"\\[a-zA-Z]+", lambda m: _COMMANDS.get(m[0], m[0])),
     (r"\\[,;:! ]", " "),
     (r"\\{1,2}[\[\]()]|\$\$|\\(?:begin|end)\{(?:equation|align|gather)\*?\}|\\label\{[^{}]*\}", ""),
-    (
-        r"(?<!\\)\$(?:(\S|\S[^$]{0,400}[^\s$\\])\$(?![\d.])| ([^$\n]{1,400}) \$)",
-        lambda m: m[1] or m[2],
-    ),
+    (r"(?<!\\)\$(?:(\S|\S[^$]{0,400}[^\s$\\])\$(?![\d.])| ([^$\n]{1,400}) \$)", lambda m: m[1] or m[2]),
 )
 """Rules to the shown text of tags, links and inline LaTeX."""
 _CELLS: Sequence[Rule] = (

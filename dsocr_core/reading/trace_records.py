@@ -110,8 +110,7 @@ class BlockError:
 
 
 def block_of(name: str) -> str:
-    found = _BLOCK.fullmatch(name)
-    return found[1] if found else name
+    return found[1] if (found := _BLOCK.fullmatch(name)) else name
 
 
 def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:

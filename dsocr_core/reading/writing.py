@@ -7,6 +7,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from PIL import Image
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import why_unwritable
@@ -48,3 +52,11 @@ def write_whole(file: Path, content: bytes, sync: bool = False) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def picture_file(picture: Image.Image, form: str, **options: Any) -> bytes:
+    """Encode a picture. By way of a file: while Pillow encodes into memory no other thread runs."""
+    with TemporaryFile() as file:
+        picture.save(file, form, **options)
+        file.seek(0)
+        return file.read()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from dsocr_core.reading.clean import clean_path
 from dsocr_core.reading.fingerprints import read_file
 from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
+from dsocr_core.reading.writing import picture_file
 from dsocr_core.review.page import PageReview
 from dsocr_core.runs.history import History
 from dsocr_core.runs.storage import is_entry_name
@@ -153,6 +153,4 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
             pen.rectangle(of_a, outline=colour, width=1 if matched else 3)
             if matched and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
                 pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=75, optimize=True)
-    return buffer.getvalue()
+    return picture_file(image, "JPEG", quality=75, optimize=True)

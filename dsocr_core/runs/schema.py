@@ -209,10 +209,18 @@ def parquet_file(source: Path | pa.Buffer) -> pq.ParquetFile:
 
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema in their order, those that it lacks empty."""
+    """The table with the columns of a schema in their order, those that it lacks empty.
+
+    Raises ValueError for what a column cannot hold. Each cast of pyarrow lets other threads in: those of the
+    same type are left out, as every page of a batch is recorded here.
+    """
     if table.schema.equals(schema):
         return table
+    columns = []
     for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-    return table.select(schema.names).cast(schema)
+        there = field.name in table.column_names
+        column = table.column(field.name) if there else pa.nulls(len(table), field.type)
+        if not field.nullable and column.null_count:
+            raise ValueError(f"column '{field.name}' with null values, and each row needs it")
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)

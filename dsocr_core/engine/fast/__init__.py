@@ -42,6 +42,20 @@ def require_fast_engine(device: str) -> None:
     place_kernel_cache()
 
 
+def prepare_device(name: str) -> None:
+    """Do what each process's first page needs of a device, on any thread: half a second. Raises anything."""
+    import torch
+
+    from dsocr_core.engine.device import resolve_device
+
+    device = resolve_device(name)
+    require_fast_engine(str(device))
+    torch.empty(1, device=device)  # makes its context
+    from triton.runtime.cache import triton_key
+
+    triton_key()  # the hash of its own files, with which it looks for compiled kernels
+
+
 @functools.cache
 def place_kernel_cache() -> TemporaryDirectory[str] | None:
     """Put Triton's cache of kernels where this user can write. By default it is in the home directory."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence as Seq
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import cast
 
 import torch
@@ -64,18 +64,18 @@ GROUP, PASSES_A_GROUP = 8, 4
 MOST_TIMES = 4096
 """Most groups whose times are stored."""
 
-MOST_SLOTS = 256
+MOST_SLOTS = 512
 MEMORY_SHARE = 0.85
 SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
 """Free device memory that slots leave to vision and prefill: of pages together, or of one."""
 
 ROUND = 8
-ADMITTED_A_GROUP = 4
+ADMITTED_A_GROUP = 16
 """Pages that are prefilled between two groups of steps, so that pages in slots keep decoding."""
 
 SLOTS_A_PAGE = 4
 """Slots per page of a pass from which on pages are prefilled together."""
-MOST_WAITING, SLOTS_A_GROUP = 16, 32
+MOST_WAITING, SLOTS_A_GROUP = 64, 32
 """Most loaded pages that wait for others of their shape; slots that one group of waiting stands for."""
 
 FINISHING = 64
@@ -293,7 +293,7 @@ class _Loaded:
     waited: int = 0
     """Groups of steps that it has waited for others of its shape."""
 
-    @property
+    @cached_property
     def shape(self) -> tuple[object, ...]:
         """Key of pages that can be prefilled together: number of tokens and views."""
         return len(self.page.prompt.ids), *(view.shape for view in self.pixels.passes)
@@ -514,7 +514,8 @@ class _Run:
         """Load pages before slots are free for them, so that the device need not wait."""
         busy = self.slots is not None and self.slots.busy
         while len(self.waiting) < MOST_WAITING:
-            if len(self.waiting) >= ADMITTED_A_GROUP and self._full_pass() is not None:
+            enough = min(ADMITTED_A_GROUP, self.reader.slots)
+            if len(self.waiting) >= enough and self._full_pass() is not None:
                 break
             work = self.source.take(0.0 if busy or self.waiting else POLL_S)
             if work is None:
@@ -595,8 +596,13 @@ class _Run:
 
     def _full_pass(self) -> list[_Loaded] | None:
         """Waiting pages of one shape that fill a pass of prefill."""
-        groups = (self._alike(first) for first in self.waiting)
-        return next((group for group in groups if len(group) == group[0].together), None)
+        groups: dict[object, list[_Loaded]] = {}
+        for one in self.waiting:
+            group = groups.setdefault(one.shape, [])
+            group.append(one)
+            if len(group) == one.together:
+                return group
+        return None
 
     def _alike(self, first: _Loaded) -> list[_Loaded]:
         """Waiting pages of this page's shape, at most those of one pass."""

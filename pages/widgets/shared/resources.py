@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from argparse import ArgumentError
@@ -21,6 +20,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.page import documents
+from dsocr_core.reading.writing import picture_file
 from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
@@ -201,9 +201,7 @@ def encoded(picture: Image.Image, side: int, quality: int) -> Picture:
     """The picture, its longest side at most `side`."""
     width, height = picture.size
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=quality, subsampling=0)
-    return Picture(buffer.getvalue(), width, height)
+    return Picture(picture_file(picture, "JPEG", quality=quality, subsampling=0), width, height)
 
 
 @st.cache_data(max_entries=48, show_spinner=False)
