@@ -26,6 +26,7 @@ from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.engine.threads import quick_switches
 from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.weights import weight_bytes
@@ -185,7 +186,8 @@ class EngineBackend(OnDevice):
         def store(key: object, outcome: OcrResult | DsocrError) -> None:
             on_result(key, outcome if isinstance(outcome, DsocrError) else self._cached(outcome))
 
-        self.load()
+        with quick_switches():  # others prepare pages meanwhile
+            self.load()
         with self.lock.hold(f"{self.kind} on many pages", cancel, None):
             self._announce()
             # Under the lock: it may replace a reader with another number of slots.

@@ -133,7 +133,7 @@ class ResultCache:
         """Add rows of a run directory by their keys. A failure is logged."""
         try:
             (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)
-            for key in keys:
+            for key in dict.fromkeys(keys):
                 RunStorage(self.directory).remove(key)
                 (self.directory / _RUNS / key).symlink_to(run.resolve())
         except (DsocrError, OSError) as error:

@@ -16,7 +16,6 @@ The first page sizes the slots. A page that needs more is read by itself while t
 from __future__ import annotations
 
 import logging
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
@@ -48,6 +47,7 @@ from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.threads import quick_switches
 from dsocr_core.kernels.launch import TRITON, Kernels
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.cache import KvCache
@@ -82,8 +82,6 @@ FINISHING = 64
 """Most pages whose results are being made; beyond that decoding waits."""
 
 POLL_S = 0.1
-SWITCH_S = 0.0005
-"""Longest wait of the thread that keeps the device busy for one that opens or records pages."""
 
 
 @dataclass(frozen=True)
@@ -351,17 +349,15 @@ class BatchReader:
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
         """Read every page of the source and report its result or error. Raises Cancelled."""
-        run, interval = _Run(self, source, on_result, cancel), sys.getswitchinterval()
-        with self.engine.modes():
+        run = _Run(self, source, on_result, cancel)
+        with self.engine.modes(), quick_switches():
             try:
-                sys.setswitchinterval(SWITCH_S)
                 run.go()
             except BaseException:
                 if self._decoder is not None:
                     self._decoder.reset()
                 raise
             finally:
-                sys.setswitchinterval(interval)
                 run.close()
 
     def read_all(

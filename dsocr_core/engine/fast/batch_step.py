@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -309,11 +309,9 @@ class BatchStep:
             raise ValueError(f"{count} tokens, limit {limit}: nothing to decode")
         if not self.fits(count, limit):
             raise ValueError(f"{count} + {limit} tokens do not fit a slot of {self.positions} positions")
-        ids = torch.tensor(prompt_ids, dtype=torch.int32)
-        matched = matched_at_start(ids[:-1], policy.size)
         row = decode_state.state_row(count - 1, count - 1 + limit, 0, policy, first_new=count)
         state = torch.tensor(row, dtype=torch.int32)
-        host = torch.cat([ids, matched, state])
+        host = torch.cat([_prompt_rows(prompt_ids, policy.size), state])
         if self.device.type == "cuda":
             host = host.pin_memory()  # pinned: other memory would make the copy wait
         self.tokens[slot, :count].copy_(host[:count], non_blocking=True)
@@ -450,6 +448,16 @@ class BatchStep:
                 return own  # compared at the first use
             self._tiles[len(b.x)] = wider if alike else own
         return self._tiles[len(b.x)]
+
+
+@lru_cache(maxsize=64)
+def _prompt_rows(prompt_ids: tuple[int, ...], size: int) -> Tensor:
+    """A prompt (N,) and after it the match lengths of all but its last token, int32.
+
+    Pages of one shape share it: computed anew it holds up the thread that queues the device's work.
+    """
+    ids = torch.tensor(prompt_ids, dtype=torch.int32)
+    return torch.cat([ids, matched_at_start(ids[:-1], size)])
 
 
 # Which kernel the library takes follows from a product's shapes, and a larger tile of experts may sum alike.
