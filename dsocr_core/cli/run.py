@@ -19,6 +19,7 @@ from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
+    from dsocr_core.read.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -136,12 +137,25 @@ def read(
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
-    # Heavy imports come after the command line is known to be good.
-    ahead.begin(all_settings)
+    from dsocr_core.read.progress import Progress, bar
+
+    with bar(SafeConsole(stderr=True)) as say:
+        # Heavy imports come after the command line is known to be good, and the bar.
+        ahead.begin(all_settings)
+        return _read(all_settings, plan, record_in, goes_on, measures, Progress(say))
+
+
+def _read(
+    all_settings: Sequence[Settings],
+    plan: RunPlan,
+    record_in: str | None,
+    goes_on: str,
+    measures: bool,
+    progress: Progress,
+) -> Compared:
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
-    from dsocr_core.read.progress import Progress, bar
     from dsocr_core.read.run import read_run
     from dsocr_core.read.session import Session
     from dsocr_core.runs.record import Recording
@@ -159,7 +173,6 @@ def read(
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
-            progress = Progress(stack.enter_context(bar(SafeConsole(stderr=True))))
             cancel = stack.enter_context(cancelled_by_interrupt())
             report = read_run(sessions, plan, progress, recordings, cancel)
     except Cancelled:

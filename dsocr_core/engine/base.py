@@ -185,7 +185,7 @@ class Engine:
 
         with self.modes():
             page, pixels = self.take_in(request, prepared, timer)
-            self.make_ready(page, pixels, timer)
+            self.make_ready(page, pixels)
             with timer.stage(Stage.PREFILL):
                 sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
@@ -225,9 +225,7 @@ class Engine:
         with self.modes(), decode_threads(self.checkpoint.model):
             yield self.tokens(sequence, prompt, prefilled.logits, limit)
 
-    def make_ready(
-        self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
-    ) -> None:
+    def make_ready(self, page: PageInputs, pixels: Pixels, step: Any = None, at_once: int = 1) -> None:
         """Compile all that such a page needs before its stages are timed, also a batch's `step`."""
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:

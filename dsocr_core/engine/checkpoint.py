@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.engine.preparing import preparing
 from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
@@ -73,4 +74,6 @@ def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Ch
     tokenizer = Tokenizer.load(directory)
     if max(tokenizer.image_token_id, tokenizer.eos_token_id) >= config.decoder.vocab_size:
         raise DsocrError(f"{directory}: tokenizer.json has ids beyond config.json's vocab_size")
-    return Checkpoint(source, config, load_model(config, directory, device, dtype), tokenizer)
+    with preparing("loading weights, {:.1f} of {:.1f} GB") as say:
+        model = load_model(config, directory, device, dtype, lambda done, count: say(done / 1e9, count / 1e9))
+    return Checkpoint(source, config, model, tokenizer)

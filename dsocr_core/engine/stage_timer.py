@@ -38,10 +38,6 @@ class StageTimer:
         self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
         self._calls: dict[Stage, int] = {}
 
-    def preparing(self, words: str) -> None:
-        """Report work that comes before the stages."""
-        self._observer.preparing(words)
-
     @contextmanager
     def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
         """Mark the block as a stage: an NVTX range of its name, and a time (`on_host`: by the clock)."""

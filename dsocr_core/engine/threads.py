@@ -12,7 +12,8 @@ SWITCH_S = 0.0005
 def wait_politely() -> None:
     """Let waiting OpenMP threads sleep: with other programs running, spinning takes 16 times as long.
 
-    Call it before torch is imported. MKL keeps its number of threads, in the worker too: fewer threads would sum in another order.
+    Call it before torch is imported. MKL keeps its number of threads, in the worker too: fewer would sum in
+    another order.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("MKL_DYNAMIC", "FALSE")

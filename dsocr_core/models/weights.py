@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -28,7 +28,6 @@ INDEX_NAME, SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 
 log = logging.getLogger(__name__)
 
-_SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored. Other types need a scale to mean anything."""
 _INDEX_LIMIT = 64 * 1024 * 1024  # bytes
@@ -48,14 +47,19 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
             yield name, parameter.detach()
 
 
-def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
+def load_model(
+    config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype,
+    on_bytes: Callable[[int, int], object] = lambda done, count: None,
+) -> OcrModel:  # fmt: skip
     """Model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Strict: raises DsocrError that lists the first missing, unexpected or misshapen weights.
+    `on_bytes` hears how many are there, and of how many. Strict: raises DsocrError that lists the first
+    missing, unexpected or misshapen weights.
     """
     shards = _shards(directory)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
+    count, done = sum(tensor.nbytes for tensor in expected.values()), 0
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
     if config.clip is not None:  # 0, 1, ...: fine-tuned checkpoints have them; they are not read
         shapes["model.vision_model.embeddings.position_ids"] = 1, config.clip.positions
@@ -76,9 +80,10 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
                     stored = f"{name} is stored as {kind} without a scale"
                     raise DsocrError(f"{shard}: {stored}; {QUANTISED_ADVICE}")
                 expected[name].copy_(tensors.get_tensor(name))
+                on_bytes(done := done + expected[name].nbytes, count)
     faults = {"missing": [*missing], "unexpected": unexpected, "misshapen": misshapen}
     problems = [
-        f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+        f"{len(names)} {kind} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})"
         for kind, names in faults.items()
         if names
     ]
@@ -100,15 +105,13 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
         tensor.normal_(generator=generator)
         if "pos_embed" in name or "rel_pos" in name or "position_embedding" in name:
             tensor.mul_(0.05)
-        elif tensor.ndim == 1 and name.endswith("weight"):
-            tensor.mul_(0.08).add_(1.0)
         elif tensor.ndim == 1:
-            tensor.mul_(0.07)
+            of_norm = name.endswith("weight")
+            tensor.mul_(0.08 if of_norm else 0.07).add_(of_norm)
         elif "embed_tokens" in name:
             tensor.mul_(0.5)
         else:
-            wide = name.endswith(WIDE)
-            tensor.mul_((_WIDE_GAIN if wide else _GAIN) * tensor[0].numel() ** -0.5)
+            tensor.mul_((_WIDE_GAIN if name.endswith(WIDE) else _GAIN) * tensor[0].numel() ** -0.5)
     return model
 
 

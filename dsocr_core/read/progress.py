@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from rich import progress as bars
 from rich.console import Console
+from rich.text import Text
 
+from dsocr_core.engine import preparing
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Observer
 
@@ -48,9 +50,6 @@ class _StageNames(Observer):
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
 
-    def preparing(self, words: str) -> None:
-        self._show(words)
-
     def stage_started(self, stage: Stage) -> None:
         self._show(stage)
 
@@ -59,14 +58,18 @@ class _StageNames(Observer):
             self._show("done")
 
 
+class _Words(bars.ProgressColumn):
+    """What is read, and what the engine prepares for it."""
+
+    def render(self, task: bars.Task) -> Text:
+        return Text(", ".join(filter(None, (task.description, preparing.words()))))
+
+
 @contextmanager
 def bar(console: Console) -> Iterator[Say]:
     """A bar on a terminal, one for all pages; silent elsewhere."""
-    columns = (
-        bars.BarColumn(), bars.TextColumn("{task.description}", markup=False), bars.TimeElapsedColumn(),
-        bars.TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = bars.BarColumn(), _Words(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn()
     hidden = not sys.stderr.isatty()
     with bars.Progress(*columns, console=console, transient=True, disable=hidden) as shown:
-        task = shown.add_task("pages", total=1.0)
+        task = shown.add_task("importing torch", total=1.0)
         yield lambda words, done: shown.update(task, description=words, completed=done)

@@ -209,10 +209,9 @@ def parquet_file(source: Path | pa.Buffer) -> pq.ParquetFile:
 
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema in their order, those that it lacks empty.
+    """The table with a schema's columns in their order, those that it lacks empty. Raises ValueError.
 
-    Raises ValueError for what a column cannot hold. Each cast of pyarrow lets other threads in: those of the
-    same type are left out, as every page of a batch is recorded here.
+    Each page is recorded by way of this, and each cast lets other threads in: needless ones are left out.
     """
     if table.schema.equals(schema):
         return table

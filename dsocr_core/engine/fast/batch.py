@@ -527,7 +527,7 @@ class _Run:
             with reader.on_prefill_stream():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
             if self.slots is None and not self.alone:
-                self._make_slots(page, pixels, timer)
+                self._make_slots(page, pixels)
             if self.slots is None or not self.slots.step.fits(len(page.prompt.ids), page.limit):
                 self._read_alone(work, page)
             else:
@@ -537,9 +537,9 @@ class _Run:
                 loaded = _Loaded(work, page, pixels, timer, ngram, draft, together)
         return loaded
 
-    def _make_slots(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
+    def _make_slots(self, page: PageInputs, pixels: Pixels) -> None:
         def ready(step: BatchStep) -> None:
-            self.engine.make_ready(page, pixels, timer, step, self._at_once(page, step.slots))
+            self.engine.make_ready(page, pixels, step, self._at_once(page, step.slots))
 
         self.slots = self.reader.decoder_for(page, ready=ready)
         self.reader.after_all()

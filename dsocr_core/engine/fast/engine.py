@@ -15,6 +15,7 @@ from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
+from dsocr_core.engine.preparing import preparing
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
@@ -43,9 +44,7 @@ class FastEngine(Engine):
         self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
         self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
 
-    def make_ready(
-        self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
-    ) -> None:
+    def make_ready(self, page: PageInputs, pixels: Pixels, step: Any = None, at_once: int = 1) -> None:
         """Compile all kernels in parallel before the first page, or batch, is read."""
         kind = "page" if step is None else "batch"
         if kind in self._ready or self.checkpoint.model.device.type != "cuda":
@@ -56,10 +55,7 @@ class FastEngine(Engine):
 
         model, tokens = self.checkpoint.model, len(page.prompt.ids)
 
-        def said(ready: int, count: int) -> None:
-            timer.preparing(f"compiling kernels, {ready} of {count}")
-
-        with compiled_together(model.device, said):
+        with preparing("compiling kernels, {} of {}") as say, compiled_together(model.device, say):
             own: Any = self._decoder.step_for(tokens, page.limit) if step is None else step
             shape = min(at_once * tokens, MOST_TOKENS), model.config.decoder.hidden_size
             embeddings = torch.zeros(shape, dtype=model.dtype, device=model.device)

@@ -179,9 +179,6 @@ DECODER = StageTaps(
     "decoder",
     (Tap("embeddings", "decoder.layers.0", "input", "rows", weights=_EMBEDDED),),
     _block("decoder.layer{}", "decoder.layers.{}", *(replace(tap, layout="rows") for tap in _LAYER)),
-    (
-        Tap("norm", "decoder.norm", layout="last row"),
-        Tap("logits", "decoder.lm_head", layout="last row"),
-    ),
+    (Tap("norm", "decoder.norm", layout="last row"), Tap("logits", "decoder.lm_head", layout="last row")),
 )
 """Taps that every model has after its vision."""

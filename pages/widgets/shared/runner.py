@@ -77,9 +77,6 @@ class SideWatch(Observer):
     def end(self, error: str = "") -> None:
         self._open, self.error, self._ended = {}, error, time.monotonic()
 
-    def preparing(self, words: str) -> None:
-        self.waiting_for = words
-
     def stage_started(self, stage: Stage) -> None:
         self.waiting_for = ""
         self._open |= {stage: time.monotonic()}
