@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from PIL import Image
 
 from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, clean_pages, clean_path
 from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.writing import picture_file
 
 SHA = "0123456789abcdef" * 4
 
@@ -60,3 +63,19 @@ def test_a_large_page_is_made_smaller_in_its_proportions(
 def test_no_other_name_leads_out_of_the_run() -> None:
     assert clean_path(SHA) == f"clean/{SHA}.jpg"
     assert {*map(clean_path, (None, "", SHA[:-1], SHA.upper(), f"../{SHA}"[:64], f"{SHA}\n"))} == {None}
+
+
+class Saved:
+    """A picture that knows what it was saved into."""
+
+    def save(self, file: Any, form: str, **options: object) -> None:
+        self.descriptor = file.fileno()
+        file.write(f"{form} {options}".encode())
+
+
+def test_pictures_are_encoded_into_a_file_as_other_threads_run_only_then() -> None:
+    saved: Any = Saved()
+    assert picture_file(saved, "PNG", compress_level=1) == b"PNG {'compress_level': 1}" and saved.descriptor
+    picture, buffer = Image.effect_noise((200, 100), 80).convert("RGB"), io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80)
+    assert picture_file(picture, "JPEG", quality=80) == buffer.getvalue()

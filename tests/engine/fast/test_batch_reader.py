@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,15 @@ from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.fast.batch import BatchReader, Slots, most_image_tokens, slots_in
+from dsocr_core.engine.fast.batch import (
+    MOST_WAITING,
+    BatchReader,
+    Slots,
+    _Loaded,
+    _Run,
+    most_image_tokens,
+    slots_in,
+)
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.stage_timer import StageTimer
@@ -144,6 +153,30 @@ def test_each_page_reads_as_it_does_alone_and_pages_of_one_shape_are_prefilled_t
         ]
         assert found.environment["batch"] == str(slots)
         assert (found.milliseconds(Stage.DECODE) == 0) == (LIMITS[number] == 1)
+
+
+class Counted:
+    """Views of a page, which count how often they are cut into passes."""
+
+    def __init__(self, side: int) -> None:
+        self.side, self.cuts = side, 0
+
+    @property
+    def passes(self) -> tuple[torch.Tensor, ...]:
+        self.cuts += 1
+        return (torch.empty(1, 3, self.side, self.side),)
+
+
+def test_waiting_pages_of_sixteen_shapes_by_turns_fill_passes_and_each_is_looked_at_once() -> None:
+    run: Any = object.__new__(_Run)
+    prompt: Any = SimpleNamespace(prompt=SimpleNamespace(ids=(1, 2)))
+    run.waiting = []
+    while len(run.waiting) < MOST_WAITING and run._full_pass() is None:
+        views: Any = Counted(1 + len(run.waiting) % 16)
+        run.waiting.append(_Loaded(Any, prompt, views, Any, Any, (), 4))  # type: ignore[arg-type]
+    full = run._full_pass()
+    assert full is not None and [one.pixels.side for one in full] == [1, 1, 1, 1]
+    assert {one.pixels.cuts for one in run.waiting} == {1}
 
 
 @pytest.mark.parametrize(
