@@ -66,7 +66,9 @@ def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Ch
         directory = path if path.is_dir() else path.parent
         has_tokenizer = (directory / "tokenizer.json").is_file()
         tokenizer: TextCodec = Tokenizer.load(directory) if has_tokenizer else ByteTokenizer(config.decoder)
-        return Checkpoint(source, config, random_model(config, device, dtype), tokenizer)
+        with preparing("drawing random weights") as say:
+            say(0, 0)
+            return Checkpoint(source, config, random_model(config, device, dtype), tokenizer)
     directory = Path(source)
     if not directory.is_dir():
         raise DsocrError(f"{directory}: no such checkpoint directory; give one, or random:PATH/config.json")
