@@ -26,7 +26,6 @@ from dsocr_core.engine.fast.engine import ENGINES
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.engine.threads import quick_switches
 from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.weights import weight_bytes
@@ -186,8 +185,7 @@ class EngineBackend(OnDevice):
         def store(key: object, outcome: OcrResult | DsocrError) -> None:
             on_result(key, outcome if isinstance(outcome, DsocrError) else self._cached(outcome))
 
-        with quick_switches():  # others prepare pages meanwhile
-            self.load()
+        self.load()
         with self.lock.hold(f"{self.kind} on many pages", cancel, None):
             self._announce()
             # Under the lock: it may replace a reader with another number of slots.

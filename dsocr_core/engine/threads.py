@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SWITCH_S = 0.0005
-"""Longest wait of the thread that keeps the device busy for one that opens or records pages."""
+"""Longest wait of the thread that loads a model or queues work for one that opens or records pages."""
 
 
 def wait_politely() -> None:

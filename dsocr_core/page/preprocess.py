@@ -112,12 +112,11 @@ def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
     if pixels is None:
         return _zeros_sha256(math.prod(shape))
     digest = hashlib.sha256()
-    # Plane by plane: 1 MB stays in the processor's cache between table and digest.
+    # View by view: few MB between table and digest, and few calls that let other threads in.
     for view in pixels.reshape(-1, *pixels.shape[-3:]):
-        plane = np.empty(view.shape[:2], "<u2")
-        for channel in range(3):
-            np.take(_NORMALISED_BFLOAT16, view[..., channel], out=plane, mode="clip")
-            digest.update(plane.data)
+        planes = np.empty((3, *view.shape[:2]), "<u2")
+        np.take(_NORMALISED_BFLOAT16, view.transpose(2, 0, 1), out=planes, mode="clip")
+        digest.update(planes.data)
     return digest.hexdigest()
 
 

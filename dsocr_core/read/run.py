@@ -17,6 +17,7 @@ from typing import Any
 
 from dsocr_core.base.errors import DsocrError, page_error
 from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.engine.threads import quick_switches
 from dsocr_core.page.documents import expand, load_image
 from dsocr_core.read.loop import PageOutcome, read_pages
 from dsocr_core.read.plan import RunPlan
@@ -70,7 +71,7 @@ def read_run(
     progress = progress or Progress()
     sides = Sides(sessions, len(plan.sides) > 1, progress.observer)
     settings = sides.first.settings
-    with RunWriter(sides, plan, runs).opened() as writer:
+    with quick_switches(), RunWriter(sides, plan, runs).opened() as writer:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
         found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         found = found if plan.together is None else found.together(plan.together)
