@@ -101,7 +101,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         (temporary / "images").mkdir(parents=True)
         for number, page in enumerate(pages):
             own = [box for box in result.boxes if box.page == number]
-            draw_boxes(page, own).save(temporary / result_image(form, number), quality=92)
+            (draw_boxes(page, own) if own else page).save(temporary / result_image(form, number), quality=92)
             spans = [span for span in result.blocks if span.page == number]
             prefix = f"page_{number}_" if several else ""
             for crop, area in crops(spans, *page.size).items():

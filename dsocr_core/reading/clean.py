@@ -34,8 +34,9 @@ def clean_path(sha256: str | None) -> str | None:
 
 def _encoded(picture: Image.Image) -> bytes:
     for side, quality in _TRIES:
-        # Averages of whole pixels: a better filter takes 10 times as long.
-        made = picture_file(picture.reduce(-(-max(picture.size) // side)), "JPEG", quality=quality)
+        factor = -(-max(picture.size) // side)
+        # Averages of whole pixels: a better filter takes 10 times as long. By 1 Pillow would copy.
+        made = picture_file(picture.reduce(factor) if factor > 1 else picture, "JPEG", quality=quality)
         if len(made) <= MOST_BYTES:
             break
     return made

@@ -133,6 +133,7 @@ VIEWS: dict[str, str] = {
 """Views that people's SQL and the pages ask, by name."""
 AGGREGATES = ("page", "mean", "std")
 _NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "total_ns", "instances"}
+_LIMITED = _NOT_NEGATIVE | {"aggregate"}
 
 
 def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -152,6 +153,8 @@ def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     except ValueError as error:
         raise DsocrError(f"table {name}: {str(error)[:200]}") from error
     for column in schema:
+        if column.type != _REAL and column.name not in _LIMITED:
+            continue
         what, values = f"table {name}: column {column.name}", made[column.name]
         if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
             raise DsocrError(f"{what} is not finite")
@@ -215,10 +218,11 @@ def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     if table.schema.equals(schema):
         return table
-    columns = []
+    held, columns = dict(zip(table.column_names, table.columns, strict=True)), []
+    if len(held) < table.num_columns:
+        raise ValueError("several columns have one name")
     for field in schema:
-        there = field.name in table.column_names
-        column = table.column(field.name) if there else pa.nulls(len(table), field.type)
+        column = held[field.name] if field.name in held else pa.nulls(len(table), field.type)
         if not field.nullable and column.null_count:
             raise ValueError(f"column '{field.name}' with null values, and each row needs it")
         columns.append(column if column.type == field.type else column.cast(field.type))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,7 +21,7 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.results import PageResults
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import rows_to_table
+from dsocr_core.runs.schema import checked_table, rows_to_table
 from dsocr_core.runs.storage import EntryExists, RunStorage
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing
@@ -95,6 +96,12 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:
     with pytest.raises(DsocrError, match=words):
         rows_to_table(table, "r", [row])
+
+
+def test_of_two_columns_of_one_name_none_is_taken() -> None:
+    twice = pa.table([["p"], ["q"]], names=["page", "page"])
+    with pytest.raises(DsocrError, match="table readings: several columns have one name"):
+        checked_table("readings", "r", twice)
 
 
 def test_a_checkpoint_of_the_project_is_named_within_it() -> None:
