@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from dsocr_core.cli import ahead
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.fast import prepare_device
 from dsocr_core.engine.preparing import preparing, words
+from dsocr_core.engine.threads import SWITCH_S, quick_switches
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import load_model, weight_bytes
 from dsocr_core.page import decode_pool
@@ -83,3 +86,13 @@ def test_what_a_device_lacks_is_not_said_ahead_but_by_its_engine() -> None:
     with pytest.raises(DsocrError, match="runs on a CUDA device"):
         prepare_device("cpu")
     ahead._begin_rest({"cpu", "cuda:77"})
+
+
+def test_switches_are_as_slow_as_before_once_all_are_through() -> None:
+    usual, one, other = sys.getswitchinterval(), ExitStack(), ExitStack()
+    one.enter_context(quick_switches())
+    assert sys.getswitchinterval() == SWITCH_S < usual
+    other.enter_context(quick_switches())
+    one.close()
+    other.close()
+    assert sys.getswitchinterval() == usual
