@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.engine import preparing
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.runs.commands import command_line
@@ -36,6 +37,7 @@ class DocumentJob(jobs.Job["Report"]):
     ) -> None:
         super().__init__("document", about, self._read)
         self.run_id: str | None = None
+        self.beside = preparing.words
         self._session, self._pages, self._sides = session, pages, sides
         self._together = sys.maxsize if in_one_prompt else None
 

@@ -44,6 +44,8 @@ class Job(Generic[T]):
         self.state: Literal["running", "done", "failed", "cancelled"] = "running"
         self.error, self.words, self.done = "", "loading", 0.0
         """Why it failed; what it is at; its share of the whole, 0 to 1."""
+        self.beside: Callable[[], str] = str
+        """Gives what is said beside that."""
         self._work = work
         self._began, self._ended = time.monotonic(), 0.0
         self._thread = threading.Thread(target=self._run, name=f"{name} {self.number}", daemon=True)
@@ -122,7 +124,7 @@ def _panel(job: J, key: str, draw: Callable[[J, DeltaGenerator], None]) -> None:
 
 def _bar(job: Job[Any], place: DeltaGenerator) -> None:
     rest = f", about {duration(job.took_ms * (1 / job.done - 1))} left" if job.done > 0.05 else ""
-    words = "Cancelling" if job.cancelling else job.words
+    words = "Cancelling" if job.cancelling else ", ".join(filter(None, (job.words, job.beside())))
     place.progress(job.done, text=plain(f"{words}, {duration(job.took_ms)}{rest}"))
 
 
