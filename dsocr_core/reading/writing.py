@@ -55,8 +55,9 @@ def write_whole(file: Path, content: bytes, sync: bool = False) -> None:
 
 
 def picture_file(picture: Image.Image, form: str, **options: Any) -> bytes:
-    """Encode a picture. By way of a file: while Pillow encodes into memory no other thread runs."""
-    with TemporaryFile() as file:
+    """Encode a picture. By way of a file in memory: while Pillow encodes into a buffer no thread runs."""
+    memory = os.memfd_create("picture") if hasattr(os, "memfd_create") else None  # macOS has none
+    with TemporaryFile() if memory is None else os.fdopen(memory, "r+b") as file:
         picture.save(file, form, **options)
         file.seek(0)
         return file.read()

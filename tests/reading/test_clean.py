@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,14 @@ class Saved:
         file.write(f"{form} {options}".encode())
 
 
-def test_pictures_are_encoded_into_a_file_as_other_threads_run_only_then() -> None:
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+def test_pictures_are_encoded_into_a_file_as_other_threads_run_only_then(
+    monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    if system == "macOS":
+        monkeypatch.delattr("os.memfd_create", raising=False)
+    elif hasattr(os, "memfd_create"):  # a temporary folder may be full or not there
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     saved: Any = Saved()
     assert picture_file(saved, "PNG", compress_level=1) == b"PNG {'compress_level': 1}" and saved.descriptor
     picture, buffer = Image.effect_noise((200, 100), 80).convert("RGB"), io.BytesIO()
