@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import io
 import json
 import os
 import threading
@@ -29,7 +30,6 @@ from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.fingerprints import result_key
 from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
 from dsocr_core.reading.records import IMAGE_PLACEHOLDER, UNLIMITED, CancelToken, OcrRequest, OcrResult
-from dsocr_core.reading.writing import picture_file
 from dsocr_core.settings import Settings
 
 MOST_FILE_BYTES = 64 * 1024 * 1024
@@ -236,4 +236,6 @@ def sent_image(path: Path, max_pixels: int) -> tuple[str, bytes]:
     for start, mime in _SENT_AS_THEY_ARE.items():
         if content.startswith(start):
             return mime, content
-    return "image/png", picture_file(load_image(path, max_pixels), "PNG", compress_level=1)
+    buffer = io.BytesIO()
+    load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
+    return "image/png", buffer.getvalue()

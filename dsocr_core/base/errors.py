@@ -10,8 +10,7 @@ from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.base.sanitise import visible
 
 LOG_FILE = RUNS_DIRECTORY / "errors.log"
-_MOST_BYTES = 8 * 1024 * 1024
-"""Largest size of the log; then it begins anew."""
+_MOST_BYTES = 8 * 1024 * 1024  # of the log; then it begins anew
 
 
 class DsocrError(Exception):
@@ -32,8 +31,7 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 def unforeseen(error: BaseException, where: str) -> str:
     """Write an error of ours with its traceback to the log. Returns the sentence that people get."""
-    number = secrets.token_hex(4)
-    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    number, moment = secrets.token_hex(4), datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{moment} {number} {where}\n{''.join(traceback.format_exception(error))}\n"
     try:
         LOG_FILE.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ RUNS_DIRECTORY = Path(_RUNS).absolute() if _RUNS else PROJECT_ROOT / "data" / "r
 """Place of run directories, cached results, uploads, rendered pages and the history."""
 HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
 """Place of recorded runs unless a setting says otherwise."""
-
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 
 

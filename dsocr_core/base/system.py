@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 
 def require_posix() -> None:
@@ -18,12 +19,16 @@ def require_posix() -> None:
         raise SystemExit("error: dsocr runs on Linux and macOS; on Windows, install and start it in WSL")
 
 
+def memory_file() -> IO[bytes]:
+    """A file in memory; a temporary one where the system has none, as macOS."""
+    return os.fdopen(os.memfd_create("dsocr"), "r+b") if hasattr(os, "memfd_create") else TemporaryFile()
+
+
 class SharedMemory:
     """Memory of a fixed size, for another process to write and this one to read."""
 
     def __init__(self, size: int) -> None:
-        linux = hasattr(os, "memfd_create")
-        file = os.fdopen(os.memfd_create("dsocr"), "r+b") if linux else tempfile.TemporaryFile()  # noqa: SIM115
+        file = memory_file()
         weakref.finalize(self, file.close)
         self.size, self.descriptor = size, file.fileno()
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written

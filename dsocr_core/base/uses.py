@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 
-_AGAIN_S = 0.02
-"""An interrupt that comes before the work has begun is lost, so it is repeated."""
+_AGAIN_S = 0.02  # an interrupt that comes before the work has begun is lost, so it is repeated
 
 
 class Closed(DsocrError):

@@ -21,6 +21,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.specs import ENGINES
 from dsocr_core.cli.answers import Compared, cancelled_by_interrupt, written
+from dsocr_core.engine.source import MOST_TOGETHER
 from dsocr_core.settings import Settings, SettingsError, settings_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dsocr_core.trace.why.run import Answer
 
 _RUN_DOCUMENT = "run.json"
-_MOST_TOGETHER = 256
 _PAGES_AT_ONCE = 2000
 """Pages of two outputs that are compared at a time."""
 _HOW = ("engine", "checkpoint", "device", "dtype", "attention", "rotary")
@@ -254,7 +254,7 @@ def batch_of(read: Readings, backend: str | None) -> int:
     results = (result for (_, of), result in read.results.items() if of == backend)
     found = Counter(result.environment.get("batch", "1") for result in results).most_common(1)
     number = found[0][0] if found else ""
-    return max(1, min(int(number[:9]), _MOST_TOGETHER)) if number.isascii() and number.isdigit() else 1
+    return max(1, min(int(number[:9]), MOST_TOGETHER)) if number.isascii() and number.isdigit() else 1
 
 
 def _settings(record: RunRecord, given: Settings, typed: str) -> Settings:

@@ -141,6 +141,7 @@ def read(
 
     with bar(SafeConsole(stderr=True)) as say:
         # Heavy imports come after the command line is known to be good, and the bar.
+        say("importing torch", 0.0)
         ahead.begin(all_settings)
         return _read(all_settings, plan, record_in, goes_on, measures, Progress(say))
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.preparing import preparing
+from dsocr_core.engine import preparing
 from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
@@ -66,8 +66,8 @@ def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Ch
         directory = path if path.is_dir() else path.parent
         has_tokenizer = (directory / "tokenizer.json").is_file()
         tokenizer: TextCodec = Tokenizer.load(directory) if has_tokenizer else ByteTokenizer(config.decoder)
-        with preparing("drawing random weights") as say:
-            say(0, 0)
+        with preparing.saying() as say:
+            say("drawing random weights")
             return Checkpoint(source, config, random_model(config, device, dtype), tokenizer)
     directory = Path(source)
     if not directory.is_dir():
@@ -76,6 +76,10 @@ def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Ch
     tokenizer = Tokenizer.load(directory)
     if max(tokenizer.image_token_id, tokenizer.eos_token_id) >= config.decoder.vocab_size:
         raise DsocrError(f"{directory}: tokenizer.json has ids beyond config.json's vocab_size")
-    with preparing("loading weights, {:.1f} of {:.1f} GB") as say:
-        model = load_model(config, directory, device, dtype, lambda done, count: say(done / 1e9, count / 1e9))
+    with preparing.saying() as say:
+
+        def loaded(done: int, count: int) -> None:
+            say(f"loading weights, {done / 1e9:.1f} of {count / 1e9:.1f} GB")
+
+        model = load_model(config, directory, device, dtype, loaded)
     return Checkpoint(source, config, model, tokenizer)

@@ -9,19 +9,19 @@ _words = ""
 
 
 @contextmanager
-def preparing(sentence: str) -> Iterator[Callable[[float, float], None]]:
-    """Within the block say how far work is: `sentence` takes what is done, and all of it."""
-
-    def say(words: str) -> None:
-        global _words
-        _words = words
-
+def saying() -> Iterator[Callable[[str], None]]:
+    """Say within the block what is done, and at its end that nothing is."""
     try:
-        yield lambda done, count: say(sentence.format(done, count))
+        yield _say
     finally:
-        say("")
+        _say("")
 
 
 def words() -> str:
-    """What is done now; empty for nothing."""
+    """What is done now; empty for nothing. Of two at a time it is what was said last."""
     return _words
+
+
+def _say(words: str) -> None:
+    global _words
+    _words = words

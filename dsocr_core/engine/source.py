@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 P = TypeVar("P")
+MOST_TOGETHER = 512
+"""Pages that are read together where no number is given, if the device's memory holds them."""
 MOST_THREADS = 14
 """Most threads that prepare pages. One prepares about ten large pages a second."""
 

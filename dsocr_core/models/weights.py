@@ -25,9 +25,8 @@ from dsocr_core.models.devices import Gpu
 from dsocr_core.models.ocr_model import OcrModel
 
 INDEX_NAME, SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
-
 log = logging.getLogger(__name__)
-
+_SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored. Other types need a scale to mean anything."""
 _INDEX_LIMIT = 64 * 1024 * 1024  # bytes
@@ -83,7 +82,7 @@ def load_model(
                 on_bytes(done := done + expected[name].nbytes, count)
     faults = {"missing": [*missing], "unexpected": unexpected, "misshapen": misshapen}
     problems = [
-        f"{len(names)} {kind} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})"
+        f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
         for kind, names in faults.items()
         if names
     ]
@@ -105,9 +104,10 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
         tensor.normal_(generator=generator)
         if "pos_embed" in name or "rel_pos" in name or "position_embedding" in name:
             tensor.mul_(0.05)
+        elif tensor.ndim == 1 and name.endswith("weight"):
+            tensor.mul_(0.08).add_(1.0)
         elif tensor.ndim == 1:
-            of_norm = name.endswith("weight")
-            tensor.mul_(0.08 if of_norm else 0.07).add_(of_norm)
+            tensor.mul_(0.07)
         elif "embed_tokens" in name:
             tensor.mul_(0.5)
         else:

@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, overload
@@ -23,7 +24,7 @@ from dsocr_core.base.paths import Temporary
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.decode_pool import count_pages, open_image, render_page
 from dsocr_core.page.decoding import Unreadable, cause
-from dsocr_core.reading.writing import picture_file, write_whole
+from dsocr_core.reading.writing import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +119,10 @@ def render_pdf_page(
             image = render_page(path, number, dpi, max_pixels)
         else:
             image = open_image(path, max_pixels, frame=number).image
+    content = BytesIO()
     try:
-        write_whole(target, picture_file(image, "PNG", compress_level=1))
+        image.save(content, format="PNG", compress_level=1)
+        write_whole(target, content.getvalue())
     except OSError as error:
         raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
     return target

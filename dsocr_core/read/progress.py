@@ -71,5 +71,5 @@ def bar(console: Console) -> Iterator[Say]:
     columns = bars.BarColumn(), _Words(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn()
     hidden = not sys.stderr.isatty()
     with bars.Progress(*columns, console=console, transient=True, disable=hidden) as shown:
-        task = shown.add_task("importing torch", total=1.0)
+        task = shown.add_task("", total=1.0)
         yield lambda words, done: shown.update(task, description=words, completed=done)

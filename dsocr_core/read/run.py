@@ -17,6 +17,7 @@ from typing import Any
 
 from dsocr_core.base.errors import DsocrError, page_error
 from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.engine.source import MOST_TOGETHER
 from dsocr_core.engine.threads import quick_switches
 from dsocr_core.page.documents import expand, load_image
 from dsocr_core.read.loop import PageOutcome, read_pages
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 RECORDERS = 8
 """Threads that record pages of a batch, which end together: pictures take longer than rows."""
-MOST_TOGETHER = 512
-"""Pages that are read together where no number is given, if the device's memory holds them."""
 
 LINE_COLUMNS = (
     "run_id", "page", "backend", "source", "path", "width", "height", "bytes", "sha256", "preset", "error",
@@ -71,6 +70,7 @@ def read_run(
     progress = progress or Progress()
     sides = Sides(sessions, len(plan.sides) > 1, progress.observer)
     settings = sides.first.settings
+    # A model loads, and the device is kept busy, while other threads open and record pages.
     with quick_switches(), RunWriter(sides, plan, runs).opened() as writer:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
         found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from PIL import Image
 
+from dsocr_core.base.system import memory_file
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.reading.writing import picture_file
 
 FOLDER = "clean"
 MOST_SIDE = 3000  # pixels of the longer side; a larger page is halved, or made a third and so on
@@ -36,7 +37,15 @@ def _encoded(picture: Image.Image) -> bytes:
     for side, quality in _TRIES:
         factor = -(-max(picture.size) // side)
         # Averages of whole pixels: a better filter takes 10 times as long. By 1 Pillow would copy.
-        made = picture_file(picture.reduce(factor) if factor > 1 else picture, "JPEG", quality=quality)
+        made = jpeg(picture.reduce(factor) if factor > 1 else picture, quality=quality)
         if len(made) <= MOST_BYTES:
             break
     return made
+
+
+def jpeg(picture: Image.Image, **options: Any) -> bytes:
+    """The picture as JPEG, by way of a file: while Pillow encodes into a buffer no other thread runs."""
+    with memory_file() as file:
+        picture.save(file, "JPEG", **options)
+        file.seek(0)
+        return file.read()

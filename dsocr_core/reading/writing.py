@@ -7,10 +7,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any
-
-from PIL import Image
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import why_unwritable
@@ -52,12 +48,3 @@ def write_whole(file: Path, content: bytes, sync: bool = False) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def picture_file(picture: Image.Image, form: str, **options: Any) -> bytes:
-    """Encode a picture. By way of a file in memory: while Pillow encodes into a buffer no thread runs."""
-    memory = os.memfd_create("picture") if hasattr(os, "memfd_create") else None  # macOS has none
-    with TemporaryFile() if memory is None else os.fdopen(memory, "r+b") as file:
-        picture.save(file, form, **options)
-        file.seek(0)
-        return file.read()

@@ -14,11 +14,10 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.reading.artifacts import BACKENDS, folder_key, result_image
-from dsocr_core.reading.clean import clean_path
+from dsocr_core.reading.clean import clean_path, jpeg
 from dsocr_core.reading.fingerprints import read_file
 from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
-from dsocr_core.reading.writing import picture_file
 from dsocr_core.review.page import PageReview
 from dsocr_core.runs.history import History
 from dsocr_core.runs.storage import is_entry_name
@@ -153,4 +152,4 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
             pen.rectangle(of_a, outline=colour, width=1 if matched else 3)
             if matched and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
                 pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
-    return picture_file(image, "JPEG", quality=75, optimize=True)
+    return jpeg(image, quality=75, optimize=True)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import io
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cli import ahead
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.engine.fast import prepare_device
-from dsocr_core.engine.preparing import preparing, words
-from dsocr_core.engine.threads import SWITCH_S, quick_switches
+from dsocr_core.engine.preparing import saying, words
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import load_model, weight_bytes
-from dsocr_core.page import decode_pool
 from dsocr_core.read.progress import bar
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
@@ -30,9 +23,9 @@ CPU = torch.device("cpu")
 
 
 def test_words_stand_for_as_long_as_the_work_goes_on() -> None:
-    with pytest.raises(ValueError), preparing("compiling kernels, {} of {}") as say:
+    with pytest.raises(ValueError), saying() as say:
         assert words() == ""
-        say(3, 40)
+        say("compiling kernels, 3 of 40")
         assert words() == "compiling kernels, 3 of 40"
         raise ValueError
     assert words() == ""
@@ -67,32 +60,8 @@ def test_the_bar_of_a_terminal_says_what_the_engine_prepares(monkeypatch: pytest
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=120)
-    with bar(console) as say, preparing("loading weights, {:.1f} of {:.1f} GB") as done:
-        until_shown("importing torch", shown)
-        say("page 1 of 9", 0.0)
-        done(3.1, 6.7)
+    with bar(console) as show, saying() as say:
+        show("page 1 of 9", 0.0)
+        until_shown("page 1 of 9", shown)
+        say("loading weights, 3.1 of 6.7 GB")
         until_shown("page 1 of 9, loading weights, 3.1 of 6.7 GB", shown)
-
-
-def test_the_process_that_opens_pages_may_be_started_before_the_first(tmp_path: Path) -> None:
-    Image.new("RGB", (30, 20), "white").save(tmp_path / "page.png")
-    decode_pool.start_one(600)
-    [*_, started] = decode_pool._workers.idle
-    assert decode_pool.open_image(tmp_path / "page.png", 600).image.size == (30, 20)
-    assert decode_pool._workers.idle[-1] is started
-
-
-def test_what_a_device_lacks_is_not_said_ahead_but_by_its_engine() -> None:
-    with pytest.raises(DsocrError, match="runs on a CUDA device"):
-        prepare_device("cpu")
-    ahead._begin_rest({"cpu", "cuda:77"})
-
-
-def test_switches_are_as_slow_as_before_once_all_are_through() -> None:
-    usual, one, other = sys.getswitchinterval(), ExitStack(), ExitStack()
-    one.enter_context(quick_switches())
-    assert sys.getswitchinterval() == SWITCH_S < usual
-    other.enter_context(quick_switches())
-    one.close()
-    other.close()
-    assert sys.getswitchinterval() == usual

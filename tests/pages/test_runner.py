@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.preparing import preparing
+from dsocr_core.engine import preparing
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.parity import Comparison
@@ -197,8 +197,8 @@ def test_all_pages_are_one_run_and_a_cancel_keeps_what_was_read(
     job.join(LONG_S)
     assert (job.state, job.error) == (state, "")
     assert state == "cancelled" or (job.words, job.done) == ("page 3 of 3", 1.0)
-    with preparing("loading weights") as say:
-        assert (say(1, 2), job.beside()) == (None, "loading weights")
+    with preparing.saying() as say:
+        assert (say("loading weights"), job.beside()) == (None, "loading weights")
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")
     assert (run["run_id"], run["pages"]) == (job.run_id, 3)  # A had read the third

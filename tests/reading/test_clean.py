@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, clean_pages, clean_path
+from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, clean_pages, clean_path, jpeg
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.reading.writing import picture_file
 
 SHA = "0123456789abcdef" * 4
 
@@ -83,7 +82,7 @@ def test_pictures_are_encoded_into_a_file_as_other_threads_run_only_then(
     elif hasattr(os, "memfd_create"):  # a temporary folder may be full or not there
         monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     saved: Any = Saved()
-    assert picture_file(saved, "PNG", compress_level=1) == b"PNG {'compress_level': 1}" and saved.descriptor
+    assert jpeg(saved, quality=80) == b"JPEG {'quality': 80}" and saved.descriptor
     picture, buffer = Image.effect_noise((200, 100), 80).convert("RGB"), io.BytesIO()
     picture.save(buffer, "JPEG", quality=80)
-    assert picture_file(picture, "JPEG", quality=80) == buffer.getvalue()
+    assert jpeg(picture, quality=80) == buffer.getvalue()

@@ -45,7 +45,7 @@ from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.ngram_rule import NgramRule
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
-from dsocr_core.engine.source import OnResult, Source, Work
+from dsocr_core.engine.source import MOST_TOGETHER, OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.threads import quick_switches
 from dsocr_core.kernels.launch import TRITON, Kernels
@@ -64,7 +64,6 @@ GROUP, PASSES_A_GROUP = 8, 4
 MOST_TIMES = 4096
 """Most groups whose times are stored."""
 
-MOST_SLOTS = 512
 MEMORY_SHARE = 0.85
 SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
 """Free device memory that slots leave to vision and prefill: of pages together, or of one."""
@@ -314,7 +313,7 @@ class BatchReader:
     def __init__(
         self,
         engine: Engine,
-        slots: int = MOST_SLOTS,
+        slots: int = MOST_TOGETHER,
         ignore_eos: bool = False,
         group: int = GROUP,
         kernels: Kernels = TRITON,

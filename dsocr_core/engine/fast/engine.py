@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.engine import preparing
 from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
-from dsocr_core.engine.preparing import preparing
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
@@ -55,7 +55,10 @@ class FastEngine(Engine):
 
         model, tokens = self.checkpoint.model, len(page.prompt.ids)
 
-        with preparing("compiling kernels, {} of {}") as say, compiled_together(model.device, say):
+        def compiled(ready: int, count: int) -> None:
+            say(f"compiling kernels, {ready} of {count}")
+
+        with preparing.saying() as say, compiled_together(model.device, compiled):
             own: Any = self._decoder.step_for(tokens, page.limit) if step is None else step
             shape = min(at_once * tokens, MOST_TOKENS), model.config.decoder.hidden_size
             embeddings = torch.zeros(shape, dtype=model.dtype, device=model.device)

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.formatting import duration, plural, significant
-from dsocr_core.engine.preparing import words as prepared
+from dsocr_core.engine import preparing
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Side
 from pages.widgets.shared import job as jobs
@@ -38,7 +38,7 @@ def headline(job: ReadJob) -> str:
     if job.cancelling:
         return f"Cancelling {job.request.name}…"
     held_up = (watch.waiting_for for watch in job.watches.values() if watch.state == "waiting")
-    waiting = next(held_up, prepared())
+    waiting = next(held_up, preparing.words())
     return waiting[:1].upper() + waiting[1:] or f"Reading {job.request.name}, {duration(job.took_ms)}"
 
 

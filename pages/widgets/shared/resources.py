@@ -20,7 +20,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.page import documents
-from dsocr_core.reading.writing import picture_file
+from dsocr_core.reading.clean import jpeg
 from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
@@ -201,7 +201,7 @@ def encoded(picture: Image.Image, side: int, quality: int) -> Picture:
     """The picture, its longest side at most `side`."""
     width, height = picture.size
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    return Picture(picture_file(picture, "JPEG", quality=quality, subsampling=0), width, height)
+    return Picture(jpeg(picture, quality=quality, subsampling=0), width, height)
 
 
 @st.cache_data(max_entries=48, show_spinner=False)
