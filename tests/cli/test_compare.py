@@ -114,7 +114,7 @@ def test_the_cause_of_another_text_is_found(tmp_path: Path, document: Callable[.
 def test_pages_are_read_together_as_they_were() -> None:
     """The backend that is compared decides, and of its pages the most; an imported run may say anything."""
     for batches, found in (
-        (("64", "64", None), 64), ((None, None, "4"), 1), (("-3",), 1), (("many",), 1), (("512",), 512), (("9" * 9,), 512)
+        (("512", "512", None), 512), ((None, None, "4"), 1), (("-3",), 1), (("many",), 1), (("9" * 9,), 512)
     ):  # fmt: skip
         made = {
             (f"{n}.png", "fast"): replace(make_result(""), environment={"batch": batch} if batch else {})
