@@ -67,14 +67,7 @@ def bench(
     return Answer(document, (measured.print, lambda _: print(json_line(document))))
 
 
-def profile(
-    settings: Settings,
-    stage: str,
-    *,
-    tokens: int = 3,
-    skip: int = 0,
-    count: int = 100,
-) -> Answer:
+def profile(settings: Settings, stage: str, *, tokens: int = 3, skip: int = 0, count: int = 100) -> Answer:
     """Profile the kernels of a stage with Nsight Compute, into the history.
 
     Args:

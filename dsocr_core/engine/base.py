@@ -187,7 +187,7 @@ class Engine:
             page, pixels = self.take_in(request, prepared, timer)
             self.make_ready(page, pixels)
             with timer.stage(Stage.PREFILL):
-                sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
+                sequence = self.start(page, self.ngram_policy(request))
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             # Needed only at the end: made while the device computes.
             page.hashes.start()
@@ -207,7 +207,7 @@ class Engine:
         timer = StageTimer(self.checkpoint.model.device, marks=Marks.NONE)
         with self.modes():
             page, pixels = self.take_in(request, None, timer)
-            sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
+            sequence = self.start(page, self.ngram_policy(request))
             sequence.best = None
             logits = self.prefill(page.prompt, pixels, sequence, timer, cancel).clone()
         return Prefilled(page, sequence, logits)
@@ -228,10 +228,10 @@ class Engine:
     def make_ready(self, page: PageInputs, pixels: Pixels, step: Any = None, at_once: int = 1) -> None:
         """Compile all that such a page needs before its stages are timed, also a batch's `step`."""
 
-    def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
-        """Make an empty sequence for a prompt."""
-        model = self.checkpoint.model
-        sequence = Sequence.start(model, prompt_ids, limit, ngram, self.core, self.rotary_dtype)
+    def start(self, page: PageInputs, ngram: NgramPolicy | int) -> Sequence:
+        """Make an empty sequence for a page's prompt."""
+        model, prompt_ids = self.checkpoint.model, page.prompt.ids
+        sequence = Sequence.start(model, prompt_ids, page.limit, ngram, self.core, self.rotary_dtype)
         sequence.best = BestTwo() if self.options.top_two else None
         return sequence
 

@@ -15,11 +15,13 @@ from torch import Tensor
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Staged
 from dsocr_core.models.ocr_model import Tokens
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.preprocess import PreparedImage
 from dsocr_core.page.prompt import PromptIds
-from dsocr_core.reading.records import ModelInputs, OcrRequest
+from dsocr_core.page.tiling import NO_TILES, image_token_count
+from dsocr_core.reading.records import UNLIMITED, ModelInputs, OcrRequest
 
 T = TypeVar("T")
 
@@ -69,6 +71,26 @@ class PageInputs:
         """Inputs with their hashes, for which it waits."""
         of_view, of_tiles = self.hashes()
         return replace(self.unhashed, global_sha256=of_view, tiles_sha256=of_tiles)
+
+
+def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
+    """Most tokens, prompt and new, of any page with these settings, whatever its grid."""
+    request, ids = page.request, len(page.prompt.ids)
+    most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
+    prompt = ids - page.unhashed.image_token_count + most
+    if request.max_new_tokens == UNLIMITED and context is not None:
+        return prompt, max(context, ids + page.limit) - prompt
+    return prompt, page.limit
+
+
+def most_image_tokens(preset: Preset, newline: bool) -> int:
+    """Image tokens of the grid that has the most."""
+    if not preset.crop_mode:
+        return image_token_count(preset, NO_TILES, newline)
+    most = preset.max_tiles
+    sides = range(1, most + 1)
+    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= most]
+    return max(image_token_count(preset, grid, newline) for grid in grids)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,3 +39,20 @@ def test_switches_are_as_slow_as_before_once_all_are_through() -> None:
     one.close()
     other.close()
     assert sys.getswitchinterval() == usual
+
+
+def test_rows_are_made_without_pandas_and_data_frames_with_it() -> None:
+    """In a process of its own: others may have imported pandas already."""
+    script = """
+import subprocess
+import sys
+from dsocr_core.cli.ahead import rows_without_pandas
+rows_without_pandas()
+import pyarrow as pa
+table = pa.table({"page": ["a", None], "boxes": [[1, 2], []]})
+print("pandas" in sys.modules, table.to_pandas().boxes[0].tolist(), "pandas" in sys.modules)
+import pandas
+print(pa.Table.from_pandas(pandas.DataFrame({"x": [1.5, None]})).to_pydict())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["False [1, 2] True", "{'x': [1.5, None]}"]

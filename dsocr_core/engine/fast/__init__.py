@@ -43,17 +43,25 @@ def require_fast_engine(device: str) -> None:
 
 
 def prepare_device(name: str) -> None:
-    """Do what each process's first page needs of a device, on any thread: half a second. Raises anything."""
+    """Do what each process's first page needs of a device, on any thread: a second. Raises anything."""
     import torch
+    import torch.nn.functional as F
 
     from dsocr_core.engine.device import resolve_device
 
     device = resolve_device(name)
     require_fast_engine(str(device))
-    torch.empty(1, device=device)  # makes its context
+    square = torch.ones(32, 32, dtype=torch.bfloat16, device=device)  # makes the device's context
     from triton.runtime.cache import triton_key
 
+    from dsocr_core.engine.fast import decode, prefill, vision  # noqa: F401
+    from dsocr_core.kernels.prefill.activations import quick_gelu
+
     triton_key()  # the hash of its own files, with which it looks for compiled kernels
+    # The libraries of products, of convolutions, and of Triton's launches.
+    F.linear(square, square)
+    F.conv2d(square.view(1, 16, 8, 8), square.view(-1)[:144].view(1, 16, 3, 3))
+    quick_gelu(square)
 
 
 @functools.cache

@@ -44,17 +44,15 @@ from dsocr_core.engine.fast.graphs import record
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.ngram_rule import NgramRule
-from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
+from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage, most_tokens
 from dsocr_core.engine.source import MOST_TOGETHER, OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.threads import quick_switches
 from dsocr_core.kernels.launch import TRITON, Kernels
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
-from dsocr_core.page.tiling import NO_TILES, image_token_count
-from dsocr_core.reading.records import UNLIMITED, CancelToken, NgramPolicy, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, NgramPolicy, OcrRequest, OcrResult
 
 log = logging.getLogger(__name__)
 
@@ -728,23 +726,3 @@ def slots_in(free: int, size: int, enough: int) -> int:
         fit = max(fit, min(min(most, free - SPARED_FOR_ONE_BYTES) // size, enough - 1), 0)
     # cuBLAS is faster with a multiple of `ROUND` rows.
     return fit if fit < ROUND else fit // ROUND * ROUND
-
-
-def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
-    """Most tokens, prompt and new, of any page with these settings, whatever its grid."""
-    request, ids = page.request, len(page.prompt.ids)
-    most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
-    prompt = ids - page.unhashed.image_token_count + most
-    if request.max_new_tokens == UNLIMITED and context is not None:
-        return prompt, max(context, ids + page.limit) - prompt
-    return prompt, page.limit
-
-
-def most_image_tokens(preset: Preset, newline: bool) -> int:
-    """Image tokens of the grid that has the most."""
-    if not preset.crop_mode:
-        return image_token_count(preset, NO_TILES, newline)
-    most = preset.max_tiles
-    sides = range(1, most + 1)
-    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= most]
-    return max(image_token_count(preset, grid, newline) for grid in grids)

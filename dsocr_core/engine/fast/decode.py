@@ -136,10 +136,18 @@ class FastDecoder:
         self._graph: StepGraph | None = None
 
     def start(
-        self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
+        self,
+        prompt_ids: tuple[int, ...],
+        limit: int,
+        ngram: NgramPolicy | int,
+        core: AttentionCore,
+        room: tuple[int, int] = (0, 0),
     ) -> Sequence:
-        """Empty sequence for the prefill of a prompt. It is valid until the next `start`."""
-        step = self._graph_for(len(prompt_ids), limit).step
+        """Empty sequence for the prefill of a prompt. It is valid until the next `start`.
+
+        `room` is the longest prompt that may come, and its new tokens: it then needs no new cache and graph.
+        """
+        step = self._graph_for((len(prompt_ids), limit), room).step
         step.cache.length = 0
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
 
@@ -172,18 +180,20 @@ class FastDecoder:
                 if token == self._eos:
                     return
 
-    def _graph_for(self, prompt: int, limit: int) -> StepGraph:
-        """The graph, made again when the cache is too small."""
-        cached = KvCache.positions(self._model.config.decoder, prompt, limit)
-        if self._graph is None or not self._graph.step.fits(prompt + limit, cached):
+    def _graph_for(self, page: tuple[int, int], room: tuple[int, int]) -> StepGraph:
+        """The graph, made again with that room when the cache is too small."""
+        if self._graph is None or not self._graph.step.fits(*self._sizes(page)):
             self._graph = None  # frees its memory first
-            self._graph = StepGraph(self.step_for(prompt, limit), min(STEPS_A_GRAPH, self._group))
+            self._graph = StepGraph(self.step_for(page, room), min(STEPS_A_GRAPH, self._group))
         return self._graph
 
-    def step_for(self, prompt: int, limit: int) -> DecodeStep:
-        """New step whose cache has room for such a page."""
-        config = self._model.config.decoder
-        sizes = prompt + limit, KvCache.positions(config, prompt, limit)
+    def _sizes(self, page: tuple[int, int]) -> tuple[int, int]:
+        """Positions of a page (prompt, new tokens), and those that are cached."""
+        return sum(page), KvCache.positions(self._model.config.decoder, *page)
+
+    def step_for(self, *pages: tuple[int, int]) -> DecodeStep:
+        """New step whose cache has room for each of such pages (prompt, new tokens)."""
+        config, sizes = self._model.config.decoder, map(max, *map(self._sizes, [*pages, (0, 0)]))
         positions, cached = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
         return DecodeStep(
             self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, cached

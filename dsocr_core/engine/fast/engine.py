@@ -15,7 +15,7 @@ from dsocr_core.engine import preparing
 from dsocr_core.engine.base import EagerEngine, Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.page import PageInputs, Pixels
+from dsocr_core.engine.page import PageInputs, Pixels, most_tokens
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
@@ -59,7 +59,7 @@ class FastEngine(Engine):
             say(f"compiling kernels, {ready} of {count}")
 
         with preparing.saying() as say, compiled_together(model.device, compiled):
-            own: Any = self._decoder.step_for(tokens, page.limit) if step is None else step
+            own: Any = self._decoder.step_for((tokens, page.limit)) if step is None else step
             shape = min(at_once * tokens, MOST_TOKENS), model.config.decoder.hidden_size
             embeddings = torch.zeros(shape, dtype=model.dtype, device=model.device)
             # The kernels that take longest come first.
@@ -124,8 +124,9 @@ class FastEngine(Engine):
             cache.advance(count)
         return list(logits[: len(pages)])
 
-    def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
-        return self._decoder.start(prompt_ids, limit, ngram, self.core)
+    def start(self, page: PageInputs, ngram: NgramPolicy | int) -> Sequence:
+        room = most_tokens(page, self.checkpoint.model.config.decoder.max_positions)
+        return self._decoder.start(page.prompt.ids, page.limit, ngram, self.core, room)
 
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int

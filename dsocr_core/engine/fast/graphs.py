@@ -15,6 +15,10 @@ Shape = TypeVar("Shape", bound=Hashable)
 Pass = TypeVar("Pass")
 
 
+ROOM_BYTES = 6 * 2**30
+"""Free memory of a device from which on a capture does not ask for unused memory first."""
+
+
 class SideStream:
     """A second CUDA stream, to run two pieces of work at the same time."""
 
@@ -58,9 +62,17 @@ def record(run: Callable[[], None], device: torch.device) -> Recording:
 
 def _captured(run: Callable[[], None], stream: torch.cuda.Stream, pool: Any) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    # Other threads may use the device meanwhile; their work is not captured.
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-        run()
+    # `torch.cuda.graph` would wait for the device and give back all unused memory each time: what runs next
+    # would ask for it anew. Only while nothing is captured can the allocator give it back by itself.
+    if torch.cuda.mem_get_info(stream.device)[0] < ROOM_BYTES:
+        torch.cuda.empty_cache()
+    with torch.cuda.stream(stream):
+        # Other threads may use the device meanwhile; their work is not captured.
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            run()
+        finally:
+            graph.capture_end()
     return graph
 
 

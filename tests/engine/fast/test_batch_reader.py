@@ -28,11 +28,11 @@ from dsocr_core.engine.fast.batch import (
     Slots,
     _Loaded,
     _Run,
-    most_image_tokens,
     slots_in,
 )
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.page import most_image_tokens
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.models.blocks.token_step import TokenStep

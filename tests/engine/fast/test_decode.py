@@ -94,3 +94,12 @@ def test_decoding_ends_at_the_limit_or_the_end_token_at_any_place_of_a_group(
         wanted = without[: without.index(eos) + 1]
         ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
         assert fast_tokens(ending, model, 9, 3) == eager_tokens(model, 9, 3, eos) == (wanted, "eos")
+
+
+def test_a_cache_that_has_room_for_the_longest_page_is_kept(model: OcrModel) -> None:
+    """Without room it grows with a page that needs more."""
+    for room, kept in (((1030, 900), True), ((0, 0), False)):
+        fast = FastDecoder(model, NO_TOKEN, torch.float32, FEW)
+        caches = [fast.start(PROMPT * size, 900, 0, sdpa_core, room).cache for size in (1, 16, 3)]
+        assert (caches[0] is caches[1], caches[1] is caches[2]) == (kept, True)
+        assert caches[0].capacity == (2048 if kept else 1024)
