@@ -9,13 +9,12 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from dsocr_core.reading.fingerprints import code_version
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings
 
 
 def begin(all_settings: Sequence[Settings]) -> None:
-    """Start the process that opens the first page, import torch, and begin the rest on a thread."""
+    """Start the process that opens the first page, import torch, and prepare GPUs on a thread."""
     from dsocr_core.page.decode_pool import start_one
 
     start_one(max(settings.max_pixels for settings in all_settings))
@@ -23,13 +22,12 @@ def begin(all_settings: Sequence[Settings]) -> None:
     rows_without_pandas()
     import torch  # noqa: F401 - first and alone: beside other imports both took longer
 
-    threading.Thread(target=_begin_rest, args=[fast], name="ahead").start()
+    threading.Thread(target=_prepare, args=[fast], name="ahead").start()
 
 
-def _begin_rest(fast: set[str]) -> None:
-    code_version()  # a hash of all files
+def _prepare(devices: set[str]) -> None:
     with suppress(Exception):  # whatever it is, the engine says so
-        for device in fast:
+        for device in devices:
             from dsocr_core.engine.fast import prepare_device
 
             prepare_device(device)

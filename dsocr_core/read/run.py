@@ -114,11 +114,12 @@ def read_run(
 
 
 def slots_for(pages: int, batch: int | None) -> int:
-    """Choose how many pages to read together: a power of two where no number is given, so that runs are
-    alike.
+    """Choose how many pages to read together: where no number is given, one of a few, so that runs are alike.
+
+    Powers of two, and multiples of 128 beyond 256.
     """
-    most = batch or MOST_TOGETHER
-    return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
+    slots = 1 << max(0, pages - 1).bit_length() if pages <= 256 else -(-pages // 128) * 128
+    return min(batch or MOST_TOGETHER, slots)
 
 
 class RunWriter:

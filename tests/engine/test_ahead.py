@@ -28,7 +28,7 @@ def test_the_process_that_opens_pages_may_be_started_before_the_first(tmp_path: 
 def test_what_a_device_lacks_is_not_said_ahead_but_by_its_engine() -> None:
     with pytest.raises(DsocrError, match="runs on a CUDA device"):
         prepare_device("cpu")
-    ahead._begin_rest({"cpu", "cuda:77"})
+    ahead._prepare({"cpu", "cuda:77"})
 
 
 def test_switches_are_as_slow_as_before_once_all_are_through() -> None:

@@ -455,3 +455,9 @@ def test_a_fault_of_one_page_in_a_run_costs_no_other_page(
             assert line["error"] and f"a fault at {place}" not in str(line.get("text_raw"))
         else:
             assert (line["tokens"], line["text_raw"]) == (wanted["tokens"], wanted["text_raw"])
+
+
+def test_runs_of_about_as_many_pages_have_as_many_slots() -> None:
+    counts = {1: 1, 3: 4, 200: 256, 257: 384, 384: 384, 385: 512, 9999: 512}
+    assert {pages: slots_for(pages, None) for pages in counts} == counts
+    assert [slots_for(5, batch) for batch in (1, 2, 999)] == [1, 2, 8]
