@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.sanitise import visible
 
-MOST_LINE_BYTES = 16 * 1024 * 1024
-_TAIL_BYTES = 16 * 1024
+MOST_LINE_BYTES, _TAIL_BYTES = 16 * 1024 * 1024, 16 * 1024
 _LEAVING_S = 5.0
 
 
@@ -34,12 +33,9 @@ class Child:
     """A started process in a session of its own; with `talks` lines go in and out. Raises OSError."""
 
     def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        talks: bool = False,
+        self, command: Sequence[str], environment: Mapping[str, str], talks: bool = False,
         pass_fds: Sequence[int] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         channel = subprocess.PIPE if talks else subprocess.DEVNULL
         self._process = subprocess.Popen(
             command, stdin=channel, stdout=channel, stderr=subprocess.PIPE, env=environment,

@@ -30,13 +30,11 @@ _ON_DEVICE = ("checkpoint", "attention", "dtype", "device", "rotary", "precision
 _OF_RUN = (*_READING, *_ON_DEVICE)
 _PROGRAM = ("name", *_READING, "concurrency", "timeout_s")
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
-    "eager": ("name", *_READING, *_ON_DEVICE[:-1]),
-    "fast": ("name", *_OF_RUN),
+    "eager": ("name", *_READING, *_ON_DEVICE[:-1]), "fast": ("name", *_OF_RUN),
     "vendor": ("name", *_READING, *_ON_DEVICE[:-2], "interpreter", "timeout_s"),
-    "endpoint": (*_PROGRAM, "flavour", "model", "key_variable", "body"),
-    "command": _PROGRAM,
+    "endpoint": (*_PROGRAM, "flavour", "model", "key_variable", "body"), "command": _PROGRAM,
     "folder": ("name", *_READING),
-}
+}  # fmt: skip
 _TARGETS = {"endpoint": "URL", "command": "TEMPLATE", "folder": "PATH"}
 _FORMS = ", ".join(f"{kind}:{_TARGETS[kind]}" if kind in _TARGETS else kind for kind in _SETTINGS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")

@@ -6,11 +6,15 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
+
+if find_spec("fcntl") is not None:
+    import fcntl
+    import resource
 
 
 def require_posix() -> None:
@@ -21,22 +25,29 @@ def require_posix() -> None:
 
 def memory_file() -> IO[bytes]:
     """A file in memory; a temporary one where the system has none, as macOS."""
-    return os.fdopen(os.memfd_create("dsocr"), "r+b") if hasattr(os, "memfd_create") else TemporaryFile()
+    if not hasattr(os, "memfd_create"):
+        return TemporaryFile()
+    return os.fdopen(os.memfd_create("dsocr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b")
 
 
 class SharedMemory:
-    """Memory of a fixed size, for another process to write and this one to read."""
+    """Memory of a fixed size, for another process to write and this one to read; `mapped` where sealed."""
 
     def __init__(self, size: int) -> None:
         file = memory_file()
         weakref.finalize(self, file.close)
         self.size, self.descriptor = size, file.fileno()
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
+        self.mapped: mmap.mmap | None = None
+        if hasattr(os, "memfd_create"):  # what the other process cuts off would end this one as it reads
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            self.mapped = mmap.mmap(self.descriptor, size)
 
     def give_back(self, beyond: int) -> None:
-        """Give what lies beyond that many bytes back to the system. It reads as zeros then."""
-        os.ftruncate(self.descriptor, beyond)
-        os.ftruncate(self.descriptor, self.size)
+        """Give what lies beyond that many bytes back to the system, where it takes it. It is zeros then."""
+        if self.mapped is not None and beyond < self.size:
+            with suppress(OSError):
+                self.mapped.madvise(mmap.MADV_REMOVE, beyond, self.size - beyond)
 
 
 def memory_of(process: int | str = "self") -> tuple[int, int] | None:
@@ -51,23 +62,18 @@ def memory_of(process: int | str = "self") -> tuple[int, int] | None:
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
     """Let this process have that many more bytes of addresses for a block; beyond is a MemoryError."""
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    if (used := memory_of()) is None:
-        yield
-        return
-    limit_to(resource.RLIMIT_AS, used[0] + more)
+    before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
+    if used is not None:
+        limit_to(resource.RLIMIT_AS, used[0] + more)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        if used is not None:
+            resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def limit_to(limit: int, amount: int) -> None:
     """Lower a limit of this process to this; one that is less stays (`ulimit -v`)."""
-    import resource
-
     limits = resource.getrlimit(limit)
     least = min(each for each in (amount, *limits) if each != resource.RLIM_INFINITY)
     resource.setrlimit(limit, (least, limits[1]))

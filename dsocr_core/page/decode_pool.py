@@ -16,18 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_environment
 from dsocr_core.base.system import SharedMemory
-from dsocr_core.page.decoding import (
-    MOST_SIDE,
-    PIXEL_BYTES,
-    DecodedPage,
-    Unreadable,
-    image_of_memory,
-)
+from dsocr_core.page.decoding import MOST_SIDE, PIXEL_BYTES, DecodedPage, Unreadable, image_of_memory
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
 CPU_SECONDS = 7
@@ -136,12 +131,19 @@ class _Worker:
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
-            memory = os.pread(self.memory.descriptor, count * PIXEL_BYTES, 0)
+            memory = self._copied(count * PIXEL_BYTES)
             if len(memory) < count * PIXEL_BYTES:
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
         return DecodedPage(_RGB._new(image_of_memory(memory, (width, height))), animated)
+
+    def _copied(self, count: int) -> Any:
+        """The first bytes of its memory, copied while other threads run; `pread` takes twice as long."""
+        if (mapped := self.memory.mapped) is None:
+            return os.pread(self.memory.descriptor, count, 0)
+        np.copyto(copy := np.empty(count, np.uint8), np.frombuffer(mapped, np.uint8, count))
+        return copy
 
 
 class _Workers:

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 from PIL import Image, PngImagePlugin
 
+from dsocr_core.base.system import SharedMemory
 from dsocr_core.page import decode_pool
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
@@ -146,7 +147,9 @@ def page_line(*page: Any) -> bytes:
 def test_an_answer_that_makes_no_sense_costs_its_page(
     page: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may have taken the process over, which may shrink their memory, too."""
+    """A file may have taken the process over, which may shrink memory that is not sealed, too."""
+    if not line:
+        monkeypatch.delattr("os.memfd_create", raising=False)
     load_image(page)
     (one,) = decode_pool._workers.idle
     monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: page_line())
@@ -157,6 +160,19 @@ def test_an_answer_that_makes_no_sense_costs_its_page(
     for ask in (partial(decode_pool.open_image, page, 100), partial(decode_pool.count_pages, page)):
         with pytest.raises(Unreadable, match="made no sense"):
             ask()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no memory that can be sealed")
+def test_memory_of_pixels_is_not_cut_off_by_its_process_and_is_given_back() -> None:
+    """Reading what was cut off would end this process."""
+    memory = SharedMemory(2**22)
+    os.pwrite(memory.descriptor, b"\1" * 2**22, 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptor, 2**12)
+    memory.give_back(2**20)
+    assert os.fstat(memory.descriptor).st_blocks * 512 == 2**20
+    assert memory.mapped is not None and memory.mapped[2**20 - 1 : 2**20 + 1] == b"\1\0"
+    memory.give_back(2**22)
 
 
 def test_a_png_with_much_text_opens(tmp_path: Path) -> None:
