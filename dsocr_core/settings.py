@@ -242,8 +242,7 @@ class Settings:
             return self
         if "fast" not in kinds:
             return replace(self, attention="eager")
-        side = SIDES[kinds.index("eager")]
-        choice = getattr(self, side)
+        choice = getattr(self, side := SIDES[kinds.index("eager")])
         own: dict[str, Any] = {side: choice and {"attention": "eager", **nested(choice)}}
         return replace(self, **own)
 
@@ -253,9 +252,8 @@ class Settings:
         """The request for one page image, `more` of them in a prompt of pages. Raises DsocrError."""
         infer, row, usual = self.infer, self.family, self.family.decoding
         size, window = infer.no_repeat_ngram_size, infer.ngram_window
-        if size is None and not window:
-            window = usual.ngram_window if more is None else usual.ngram_window_of_pages
         if size is None:
+            window = window or (usual.ngram_window if more is None else usual.ngram_window_of_pages)
             size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
         side = cut(preset_named(self.preset_name, row), infer.max_tiles, infer.tile_size).tile_size
         if row.views and side not in row.views:

@@ -34,9 +34,7 @@ OK, FAILED, BAD_USAGE, SLOWER, INCONCLUSIVE = 0, 1, 2, 3, 4
 
 def titled_table(title: str, *columns: str) -> Table:
     """An empty table of figures that stay whole; the first column names the rows, folded if need be."""
-    table = Table(
-        title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(columns[0], overflow="fold", min_width=16)
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)

@@ -39,14 +39,18 @@ class SharedMemory:
         self.size, self.descriptor = size, file.fileno()
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
         self.mapped: mmap.mmap | None = None
-        if hasattr(os, "memfd_create"):  # what the other process cuts off would end this one as it reads
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        with suppress(OSError, AttributeError):  # of `ulimit -v`, or a system without seals
+            # What the other process cuts off would end this one as it reads.
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self.mapped = mmap.mmap(self.descriptor, size)
 
     def give_back(self, beyond: int) -> None:
-        """Give what lies beyond that many bytes back to the system, where it takes it. It is zeros then."""
-        if self.mapped is not None and beyond < self.size:
-            with suppress(OSError):
+        """Give what lies beyond that many bytes back to the system, if it takes it. It is zeros then."""
+        with suppress(OSError):
+            if self.mapped is None:
+                os.ftruncate(self.descriptor, beyond)
+                os.ftruncate(self.descriptor, self.size)
+            elif beyond < self.size:
                 self.mapped.madvise(mmap.MADV_REMOVE, beyond, self.size - beyond)
 
 

@@ -1,4 +1,4 @@
-"""What a run's first page waits for, begun beside the imports that every run needs."""
+"""What a run's first page waits for: begun beside the imports that every run needs, or left out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dsocr_core.settings import Settings
 
 
 def begin(all_settings: Sequence[Settings]) -> None:
-    """Start the process that opens the first page, import torch, and prepare GPUs on a thread."""
+    """Start the process that opens the first page, import pyarrow and torch, prepare GPUs on a thread."""
     from dsocr_core.page.decode_pool import start_one
 
     start_one(max(settings.max_pixels for settings in all_settings))
     fast = {each.device for each in all_settings if any(each.spec(side).kind == "fast" for side in SIDES)}
     rows_without_pandas()
-    import torch  # noqa: F401 - first and alone: beside other imports both took longer
+    import torch  # noqa: F401 - alone: beside it other imports gain nothing
 
     threading.Thread(target=_prepare, args=[fast], name="ahead").start()
 
@@ -36,7 +36,7 @@ def _prepare(devices: set[str]) -> None:
 def rows_without_pandas() -> None:
     """Let pyarrow take lists without pandas, whose import with the first one takes up to a second.
 
-    Where a data frame is asked for it looks for pandas again.
+    It looks for pandas again when a data frame is made, or taken. Until then a series is a list to it.
     """
     import pyarrow as pa
 

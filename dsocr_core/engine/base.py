@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sized
 from collections.abc import Sequence as Seq
@@ -105,6 +106,8 @@ class Engine:
         self.rotary_dtype = options.rotary_dtype or usual
         # Table of 256 values that turns bytes into normalised bf16.
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
+        # Texts of tokens, kept: most come again, and a result has a thousand.
+        self._text_of = functools.cache(lambda token: checkpoint.tokenizer.decode([token]))
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
 
     @contextmanager
@@ -358,7 +361,7 @@ class Engine:
             more_sizes=page.sizes[1:],
             text_raw=text,
             token_ids=tuple(tokens),
-            token_texts=tuple(tokenizer.decode([token]) for token in tokens),
+            token_texts=tuple(map(self._text_of, tokens)),
             finish_reason=reason,
             inputs=page.recorded,
             timings=timer.timings(),

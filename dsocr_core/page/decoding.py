@@ -60,8 +60,8 @@ def cause(error: BaseException) -> str:
     return " ".join(text.split())[:120] or type(error).__name__
 
 
-def image_of_memory(memory: mmap.mmap | bytes, size: tuple[int, int]) -> Any:
-    """Make a Pillow RGB image whose pixels are this memory."""
+def image_of_memory(memory: Any, size: tuple[int, int]) -> Any:
+    """Make a Pillow RGB image whose pixels are this memory: bytes, a map or an array."""
     return Image.core.map_buffer(memory, size, "raw", 0, ("RGB", 0, 1))  # type: ignore[attr-defined]
 
 

@@ -61,7 +61,7 @@ def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
 
 
 def _read(path: Path) -> str:
-    """A small file in three calls of the system, as there may be hundreds: a text file takes eight."""
+    """A small file, of which there may be hundreds, in a third of the calls that a text file takes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 4096).decode(errors="replace")

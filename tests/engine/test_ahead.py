@@ -25,6 +25,13 @@ def test_the_process_that_opens_pages_may_be_started_before_the_first(tmp_path: 
     assert decode_pool._workers.idle[-1] is started
 
 
+def test_gpus_are_prepared_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[str] = []
+    monkeypatch.setattr("dsocr_core.engine.fast.prepare_device", prepared.append)
+    ahead._prepare({"cuda:1"})
+    assert prepared == ["cuda:1"]
+
+
 def test_what_a_device_lacks_is_not_said_ahead_but_by_its_engine() -> None:
     with pytest.raises(DsocrError, match="runs on a CUDA device"):
         prepare_device("cpu")

@@ -164,15 +164,27 @@ def test_an_answer_that_makes_no_sense_costs_its_page(
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no memory that can be sealed")
 def test_memory_of_pixels_is_not_cut_off_by_its_process_and_is_given_back() -> None:
-    """Reading what was cut off would end this process."""
+    """Reading what was cut off would end this process; nor does it grow."""
     memory = SharedMemory(2**22)
     os.pwrite(memory.descriptor, b"\1" * 2**22, 0)
-    with pytest.raises(PermissionError):
-        os.ftruncate(memory.descriptor, 2**12)
+    for size in (2**12, 2**23):
+        with pytest.raises(PermissionError):
+            os.ftruncate(memory.descriptor, size)
     memory.give_back(2**20)
     assert os.fstat(memory.descriptor).st_blocks * 512 == 2**20
     assert memory.mapped is not None and memory.mapped[2**20 - 1 : 2**20 + 1] == b"\1\0"
     memory.give_back(2**22)
+
+
+def test_memory_that_cannot_be_mapped_is_read_and_given_back(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under `ulimit -v`."""
+    monkeypatch.setattr("mmap.mmap", Mock(side_effect=OSError(12, "Cannot allocate memory")))
+    expected = load_image(page).tobytes()
+    (one,) = decode_pool._workers.idle
+    assert one.memory.mapped is None
+    assert expected == Image.open(page).tobytes()
 
 
 def test_a_png_with_much_text_opens(tmp_path: Path) -> None:

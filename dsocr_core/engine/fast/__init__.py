@@ -47,21 +47,22 @@ def prepare_device(name: str) -> None:
     import torch
     import torch.nn.functional as F
 
-    from dsocr_core.engine.device import resolve_device
+    from dsocr_core.engine.device import current, resolve_device
 
     device = resolve_device(name)
     require_fast_engine(str(device))
-    square = torch.ones(32, 32, dtype=torch.bfloat16, device=device)  # makes the device's context
-    from triton.runtime.cache import triton_key
+    with current(device):  # Triton launches on the current one
+        square = torch.ones(32, 32, dtype=torch.bfloat16, device=device)  # makes the device's context
+        from triton.runtime.cache import triton_key
 
-    from dsocr_core.engine.fast import decode, prefill, vision  # noqa: F401
-    from dsocr_core.kernels.prefill.activations import quick_gelu
+        from dsocr_core.engine.fast import decode, prefill, vision  # noqa: F401
+        from dsocr_core.kernels.prefill.activations import quick_gelu
 
-    triton_key()  # the hash of its own files, with which it looks for compiled kernels
-    # The libraries of products, of convolutions, and of Triton's launches.
-    F.linear(square, square)
-    F.conv2d(square.view(1, 16, 8, 8), square.view(-1)[:144].view(1, 16, 3, 3))
-    quick_gelu(square)
+        triton_key()  # the hash of its own files, with which it looks for compiled kernels
+        # The libraries of products, of convolutions, and of Triton's launches.
+        F.linear(square, square)
+        F.conv2d(square.view(1, 16, 8, 8), square.view(-1)[:144].view(1, 16, 3, 3))
+        quick_gelu(square)
 
 
 @functools.cache

@@ -145,7 +145,7 @@ class FastDecoder:
     ) -> Sequence:
         """Empty sequence for the prefill of a prompt. It is valid until the next `start`.
 
-        `room` is the longest prompt that may come, and its new tokens: it then needs no new cache and graph.
+        `room` is the longest prompt that may come, and its new tokens. A new cache has room for it.
         """
         step = self._graph_for((len(prompt_ids), limit), room).step
         step.cache.length = 0

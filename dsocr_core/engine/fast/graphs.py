@@ -16,7 +16,7 @@ Pass = TypeVar("Pass")
 
 
 ROOM_BYTES = 6 * 2**30
-"""Free memory of a device from which on a capture does not ask for unused memory first."""
+"""Free memory of a device from which on a capture gives back no unused memory."""
 
 
 class SideStream:

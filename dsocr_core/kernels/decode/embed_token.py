@@ -18,7 +18,6 @@ Moves C elements, and 12 bytes a position so far.
 """
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -90,9 +89,13 @@ def matched_at_start(tokens: Tensor, size: int) -> Tensor:
 
     Counts up to `size - 1`: the rule needs no more.
     """
-    steps = min(size, tokens.shape[0]) - 1
-    if steps < 1:
-        return torch.zeros_like(tokens, dtype=torch.int32)
-    before = F.pad(tokens, (steps, -1), value=-1).unfold(0, steps, 1)  # (N, steps): what precedes each token
-    alike = before == tokens[-steps:]
-    return alike.flip(1).cumprod(1).sum(1, dtype=torch.int32)
+    count = tokens.shape[0]
+    matched = torch.zeros(count, dtype=torch.int32, device=tokens.device)
+    unbroken = torch.ones(count, dtype=torch.bool, device=tokens.device)
+    for back in range(1, min(size, count)):
+        unbroken[:back] = False
+        unbroken[back:] &= tokens[: count - back] == tokens[count - back]
+        if not unbroken.any():  # of a prompt usually after a few
+            break
+        matched += unbroken
+    return matched

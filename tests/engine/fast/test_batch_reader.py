@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -461,3 +462,17 @@ def test_runs_of_about_as_many_pages_have_as_many_slots() -> None:
     counts = {1: 1, 3: 4, 200: 256, 257: 384, 384: 384, 385: 512, 9999: 512}
     assert {pages: slots_for(pages, None) for pages in counts} == counts
     assert [slots_for(5, batch) for batch in (1, 2, 999)] == [1, 2, 8]
+
+
+def test_one_pages_decoder_has_room_for_the_page_that_is_cut_most(
+    checkpoint: Checkpoint, pages: list[Path]
+) -> None:
+    engine = FastEngine(checkpoint)
+    engine._decoder = decoder = Mock()
+    request = OcrRequest(pages[0], "gundam", max_new_tokens=7)
+    with engine.modes():
+        page, _ = engine.take_in(request, None, StageTimer(CPU))
+    engine.start(page, 3)
+    text = len(page.prompt.ids) - page.unhashed.image_token_count
+    room = text + most_image_tokens(request.resolution, True), 7
+    decoder.start.assert_called_once_with(page.prompt.ids, 7, 3, engine.core, room)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 
+from dsocr_core.engine.fast import graphs
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
@@ -94,6 +97,19 @@ def test_decoding_ends_at_the_limit_or_the_end_token_at_any_place_of_a_group(
         wanted = without[: without.index(eos) + 1]
         ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
         assert fast_tokens(ending, model, 9, 3) == eager_tokens(model, 9, 3, eos) == (wanted, "eos")
+
+
+def test_a_capture_gives_unused_memory_back_where_little_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise what runs next asks for all of it anew."""
+    graph, emptied = Mock(), Mock()
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "empty_cache", emptied)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    for free, times in ((graphs.ROOM_BYTES, 0), (graphs.ROOM_BYTES - 1, 1)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 0))
+        with pytest.raises(ValueError, match="of the pass"), patch.object(graph, "capture_end") as ended:
+            graphs._captured(Mock(side_effect=ValueError("of the pass")), Mock(), None)
+        assert emptied.call_count == times and ended.called
 
 
 def test_a_cache_that_has_room_for_the_longest_page_is_kept(model: OcrModel) -> None:
