@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -141,6 +142,8 @@ def read(
 
     with bar(SafeConsole(stderr=True)) as say:
         # Heavy imports come after the command line is known to be good, and the bar.
+        if not all(map(os.path.lexists, plan.images)):
+            plan.look_up(all_settings[0])  # says so
         say("importing torch", 0.0)
         ahead.begin(all_settings)
         return _read(all_settings, plan, record_in, goes_on, measures, Progress(say))

@@ -359,8 +359,8 @@ def _files(path: Path, recursive: bool) -> list[Path]:
         folders[:] = below if recursive else []
         others += [] if recursive else [f"{name}/" for name in below]
     if not found:
-        hint = "; give --recursive" if others and others[-1].endswith("/") else ""
-        raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
+        hint = "--recursive, or " if others and others[-1].endswith("/") else ""
+        raise DocumentError(f"{path}: no images or PDFs in this folder; give {hint}one that has some")
     if others:
         more = ", ..." if len(others) > _SHOWN else ""
         _say_once(f"{path.name or path}: {len(others)} not read: {', '.join(others[:_SHOWN])}{more}")

@@ -1,6 +1,4 @@
-"""Plan of a run: its pages, and where it writes. No torch: a plan is checked before anything heavy is
-loaded.
-"""
+"""Plan of a run: its pages, and where it writes. It is checked before anything heavy is loaded."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from dsocr_core.reading.records import SIDES, Side
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
+    from dsocr_core.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,13 @@ class RunPlan:
     spans: int = 0  # number of spans of each backend that the report shows
     command: str | None = None  # the command line that makes the run again, for its record
     found: Pages | None = None  # the pages of `images`, where they were looked for already
+
+    def look_up(self, settings: Settings) -> Pages:
+        """The pages, unless they were found before. Raises DsocrError."""
+        from dsocr_core.page.documents import expand
+
+        rendered, limits = self.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+        return self.found or expand(self.images, self.pages, rendered, *limits, self.recursive)
 
 
 def new_run_directory(command: str) -> Path:

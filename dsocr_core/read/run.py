@@ -19,7 +19,7 @@ from dsocr_core.base.errors import DsocrError, page_error
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.engine.source import MOST_TOGETHER
 from dsocr_core.engine.threads import quick_switches
-from dsocr_core.page.documents import expand, load_image
+from dsocr_core.page.documents import load_image
 from dsocr_core.read.loop import PageOutcome, read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageFailed, PageReader, PageToRead
@@ -72,8 +72,7 @@ def read_run(
     settings = sides.first.settings
     # A model loads, and the device is kept busy, while other threads open and record pages.
     with quick_switches(), RunWriter(sides, plan, runs).opened() as writer:
-        rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
-        found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        found = plan.look_up(settings)
         found = found if plan.together is None else found.together(plan.together)
         # What is wrong for every page is raised once, before the first one.
         sides.check(plan.together is not None, [found.name(number) for number in range(len(found))])
@@ -114,10 +113,7 @@ def read_run(
 
 
 def slots_for(pages: int, batch: int | None) -> int:
-    """Choose how many pages to read together: where no number is given, one of a few, so that runs are alike.
-
-    Powers of two, and multiples of 128 beyond 256.
-    """
+    """Choose how many pages to read together; without a number one of a few, so that runs are alike."""
     slots = 1 << max(0, pages - 1).bit_length() if pages <= 256 else -(-pages // 128) * 128
     return min(batch or MOST_TOGETHER, slots)
 

@@ -63,3 +63,12 @@ print(pa.Table.from_pandas(pandas.DataFrame({"x": [1.5, None]})).to_pydict())
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.splitlines() == ["False [1, 2] True", "{'x': [1.5, None]}"]
+
+
+def test_what_is_no_page_is_refused_before_torch_is_imported() -> None:
+    script = "import sys; sys.modules['torch'] = None; from dsocr_core.__main__ import main; sys.exit(main())"
+    for command in ("run", "compare"):
+        words = [sys.executable, "-c", script, command, "/nowhere/page.png", "--history", ""]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stdout.splitlines()[-1] == "error: /nowhere/page.png: no such file; check the path"
