@@ -10,10 +10,13 @@ def main() -> int:
     """Run one command. Returns the exit code."""
     require_posix()
     gc.set_threshold(100_000)  # imports of torch spend a fifth of their time in collections otherwise
-    from dsocr_core.cli.main import main as command_line
-
     try:
+        from dsocr_core.cli.main import main as command_line
+
         return command_line()
+    except KeyboardInterrupt:  # during that import
+        print("error: cancelled")
+        return 1
     finally:
         if "_duckdb" not in sys.modules:  # DuckDB lists on stderr what is left of it then
             gc.freeze()  # the end of the process searches nothing: with torch it took up to 3 s

@@ -72,3 +72,18 @@ def test_what_is_no_page_is_refused_before_torch_is_imported() -> None:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stdout.splitlines()[-1] == "error: /nowhere/page.png: no such file; check the path"
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_one_line() -> None:
+    script = """
+import sys
+from types import SimpleNamespace
+def find_spec(name, *_):
+    if name == "jsonargparse":
+        raise KeyboardInterrupt
+sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))
+from dsocr_core.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "error: cancelled\n", "")
