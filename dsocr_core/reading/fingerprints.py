@@ -28,8 +28,11 @@ def read_file(path: Path) -> PageFile:
     try:
         with path.open("rb") as handle:
             return PageFile(sha256=hashlib.file_digest(handle, "sha256").hexdigest(), bytes=handle.tell())
+    except FileNotFoundError:
+        raise DsocrError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:
-        raise DsocrError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
+        words = f"cannot be read ({getattr(error, 'strerror', error)}); check it and its permissions"
+        raise DsocrError(f"{path}: {words}") from error
 
 
 def page_file(path: Path) -> PageFile | None:

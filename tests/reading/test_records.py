@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.fingerprints import checkpoint_fingerprint
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint, read_file
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import UNLIMITED, OcrRequest, result_from_jsonable
 from tests.support.any_results import any_result
@@ -65,3 +65,9 @@ def test_the_published_code_beside_the_weights_is_part_of_the_fingerprint(tmp_pa
     before = checkpoint_fingerprint(str(tmp_path))
     code.write_text("NGRAM_SIZE = 2")
     assert checkpoint_fingerprint(str(tmp_path)) != before
+
+
+def test_a_file_that_cannot_be_hashed_is_named_with_its_cause(tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "none.png", "no such file; check"), (tmp_path, "cannot be read")):
+        with pytest.raises(DsocrError, match=f"{path}: {words}"):
+            read_file(path)
