@@ -15,7 +15,7 @@ def main() -> int:
 
         return command_line()
     except KeyboardInterrupt:  # during that import
-        print("error: cancelled")
+        print("error: cancelled", file=sys.stderr if "--json" in sys.argv else sys.stdout)
         return 1
     finally:
         if "_duckdb" not in sys.modules:  # DuckDB lists on stderr what is left of it then

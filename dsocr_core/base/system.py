@@ -40,9 +40,9 @@ class SharedMemory:
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
         self.mapped: mmap.mmap | None = None
         with suppress(OSError, AttributeError):  # of `ulimit -v`, or a system without seals
-            # What the other process cuts off would end this one as it reads.
+            mapped = mmap.mmap(self.descriptor, size)
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            self.mapped = mmap.mmap(self.descriptor, size)
+            self.mapped = mapped  # sealed: what its writer cut off would end this process as it reads
 
     def give_back(self, beyond: int) -> None:
         """Give what lies beyond that many bytes back to the system, if it takes it. It is zeros then."""

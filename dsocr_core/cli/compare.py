@@ -127,7 +127,7 @@ def _compare_pages(
     if not chosen.why:
         return found, None
     return found, partial(
-        recorded.explain_worst, pages=chosen.expanded(settings), settings=both, most=chosen.why
+        recorded.explain_worst, pages=plan.look_up(settings), settings=both, most=chosen.why
     )
 
 

@@ -19,7 +19,6 @@ from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from dsocr_core.page.documents import Pages
     from dsocr_core.read.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -51,14 +50,6 @@ class PageOptions:
             directory=Path(resume or self.out or new_run_directory(command)), resume=resume is not None,
             together=self.pages_together, **more,
         )  # fmt: skip
-
-    def expanded(self, settings: Settings) -> Pages:
-        """The pages themselves. Raises DsocrError."""
-        from dsocr_core.page.documents import expand
-
-        limits = settings.pdf_dpi, settings.max_pixels
-        found = expand(map(Path, self.images), self.pages, None, *limits, recursive=self.recursive)
-        return found if self.pages_together is None else found.together(self.pages_together)
 
 
 @dataclass(frozen=True, kw_only=True)

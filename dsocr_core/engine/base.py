@@ -106,9 +106,9 @@ class Engine:
         self.rotary_dtype = options.rotary_dtype or usual
         # Table of 256 values that turns bytes into normalised bf16.
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
+        self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
         # Texts of tokens, kept: most come again, and a result has a thousand.
         self._text_of = functools.cache(lambda token: checkpoint.tokenizer.decode([token]))
-        self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
 
     @contextmanager
     def unmarked(self) -> Iterator[None]:

@@ -34,11 +34,12 @@ class RunPlan:
     found: Pages | None = None  # the pages of `images`, where they were looked for already
 
     def look_up(self, settings: Settings) -> Pages:
-        """The pages, unless they were found before. Raises DsocrError."""
+        """The pages, those of one prompt together. Raises DsocrError."""
         from dsocr_core.page.documents import expand
 
         rendered, limits = self.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
-        return self.found or expand(self.images, self.pages, rendered, *limits, self.recursive)
+        found = self.found or expand(self.images, self.pages, rendered, *limits, self.recursive)
+        return found if self.together is None else found.together(self.together)
 
 
 def new_run_directory(command: str) -> Path:

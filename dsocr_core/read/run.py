@@ -73,7 +73,6 @@ def read_run(
     # A model loads, and the device is kept busy, while other threads open and record pages.
     with quick_switches(), RunWriter(sides, plan, runs).opened() as writer:
         found = plan.look_up(settings)
-        found = found if plan.together is None else found.together(plan.together)
         # What is wrong for every page is raised once, before the first one.
         sides.check(plan.together is not None, [found.name(number) for number in range(len(found))])
         done = writer.done() if plan.resume else frozenset()

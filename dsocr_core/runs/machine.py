@@ -45,10 +45,10 @@ def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
     ticks, parents = {}, {}
     try:
         ticks_s = os.sysconf("SC_CLK_TCK")
-        cells = _read(proc / "stat").partition("\n")[0].split()[1:]
+        cells = (proc / "stat").read_bytes().partition(b"\n")[0].split()[1:]
         for entry in proc.iterdir():
             with suppress(OSError, ValueError, IndexError):  # it ended meanwhile, or is no process
-                process, of = int(entry.name), _read(entry / "stat").rpartition(")")[2].split()
+                process, of = int(entry.name), (entry / "stat").read_bytes().rpartition(b")")[2].split()
                 # User and system time of a process, and of its children that ended.
                 parents[process], ticks[process] = int(of[1]), sum(map(int, of[11:15]))
         busy = sum(int(cells[column]) for column in _BUSY)
@@ -58,15 +58,6 @@ def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
     while more := {child for child, parent in parents.items() if parent in own} - own:
         own |= more
     return CpuTime(time.monotonic(), busy / ticks_s, sum(ticks.get(each, 0) for each in own) / ticks_s)
-
-
-def _read(path: Path) -> str:
-    """A small file, of which there may be hundreds, in a third of the calls that a text file takes."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, 4096).decode(errors="replace")
-    finally:
-        os.close(descriptor)
 
 
 class MachineWatch:

@@ -55,7 +55,7 @@ def prepare_device(name: str) -> None:
         square = torch.ones(32, 32, dtype=torch.bfloat16, device=device)  # makes the device's context
         from triton.runtime.cache import triton_key
 
-        from dsocr_core.engine.fast import decode, prefill, vision  # noqa: F401
+        from dsocr_core.engine.fast import decode, prefill, vision  # noqa: F401 - with all that they import
         from dsocr_core.kernels.prefill.activations import quick_gelu
 
         triton_key()  # the hash of its own files, with which it looks for compiled kernels

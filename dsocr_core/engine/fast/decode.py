@@ -191,9 +191,9 @@ class FastDecoder:
         """Positions of a page (prompt, new tokens), and those that are cached."""
         return sum(page), KvCache.positions(self._model.config.decoder, *page)
 
-    def step_for(self, *pages: tuple[int, int]) -> DecodeStep:
-        """New step whose cache has room for each of such pages (prompt, new tokens)."""
-        config, sizes = self._model.config.decoder, map(max, *map(self._sizes, [*pages, (0, 0)]))
+    def step_for(self, page: tuple[int, int], room: tuple[int, int] = (0, 0)) -> DecodeStep:
+        """New step whose cache has room for either of two pages (prompt, new tokens)."""
+        config, sizes = self._model.config.decoder, map(max, self._sizes(page), self._sizes(room))
         positions, cached = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
         return DecodeStep(
             self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, cached

@@ -1,4 +1,4 @@
-"""What a run begins before its first page, and how its threads wait."""
+"""The start of a command: what is begun early, left out or refused, and how threads wait meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def test_switches_are_as_slow_as_before_once_all_are_through() -> None:
 def test_rows_are_made_without_pandas_and_data_frames_with_it() -> None:
     """In a process of its own: others may have imported pandas already."""
     script = """
-import subprocess
 import sys
 from dsocr_core.cli.ahead import rows_without_pandas
 rows_without_pandas()
@@ -85,5 +84,7 @@ sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))
 from dsocr_core.__main__ import main
 sys.exit(main())
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "error: cancelled\n", "")
+    for words, out, error in (([], "error: cancelled\n", ""), (["run", "--json"], "", "error: cancelled\n")):
+        command = [sys.executable, "-c", script, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (1, out, error)
