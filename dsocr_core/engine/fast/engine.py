@@ -131,7 +131,9 @@ class FastEngine(Engine):
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
     ) -> Iterator[int]:
-        return self._decoder.tokens(sequence, prompt_ids, logits, limit)
+        passes = [each for each in (self._vision.passes, self._prompt_pass.passes) if each.pending]
+        captures = [each.capture for each in passes]
+        return self._decoder.tokens(sequence, prompt_ids, logits, limit, captures)
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

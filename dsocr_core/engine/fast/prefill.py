@@ -141,7 +141,7 @@ class PromptGraphs:
     def __init__(self, prefill: FastPrefill, config: DecoderConfig, recorder: Recorder | None) -> None:
         self._prefill, self._recorder, self._config = prefill, recorder, config
         self._keys, self._values = self._halves(MOST_TOKENS if recorder else 0)
-        self._passes = CapturedPasses[_Key, _Recorded](MOST_LENGTHS)
+        self.passes = CapturedPasses[_Key, _Recorded](MOST_LENGTHS)
 
     def forward(
         self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
@@ -186,7 +186,7 @@ class PromptGraphs:
         if self._recorder is None:
             return None
         key, recorder = (embeddings.shape[0] // pages, pages, core), self._recorder
-        return self._passes.get(key, lambda: _Recorded(self, recorder, embeddings, rotary, core, pages))
+        return self.passes.get(key, lambda: _Recorded(self, recorder, embeddings, rotary, core, pages))
 
 
 class _Recorded:

@@ -351,12 +351,12 @@ class FastVision:
     def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
         self._towers = towers
         self._recorder = recorder_for(towers.device) if graphs else None
-        self._passes = CapturedPasses[tuple[tuple[int, ...], ...], VisionPass](MOST_SHAPES)
+        self.passes = CapturedPasses[tuple[tuple[int, ...], ...], VisionPass](MOST_SHAPES)
 
     def start(self, views: Sequence[Tensor]) -> VisionPass:
         """Stages for these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
         shapes = tuple(tuple(view.shape) for view in views)
-        found = self._passes.get(shapes, lambda: VisionPass(self._towers, shapes, self._recorder))
+        found = self.passes.get(shapes, lambda: VisionPass(self._towers, shapes, self._recorder))
         found = found or VisionPass(self._towers, shapes, None)
         found.load(views)
         return found

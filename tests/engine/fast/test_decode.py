@@ -9,8 +9,9 @@ from unittest.mock import Mock, patch
 import pytest
 import torch
 
-from dsocr_core.engine.fast import graphs
+from dsocr_core.engine.fast import decode, graphs
 from dsocr_core.engine.fast.decode import FastDecoder
+from dsocr_core.engine.fast.graphs import CapturedPasses
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
@@ -110,6 +111,41 @@ def test_a_capture_gives_unused_memory_back_where_little_is_free(monkeypatch: py
         with pytest.raises(ValueError, match="of the pass"), patch.object(graph, "capture_end") as ended:
             graphs._captured(Mock(side_effect=ValueError("of the pass")), Mock(), None)
         assert emptied.call_count == times and ended.called
+
+
+@torch.inference_mode()
+def test_a_long_page_does_other_work_while_the_device_decodes(
+    model: OcrModel, fast: FastDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, before its tokens are read; a page too short to hide it does none."""
+    monkeypatch.setattr(decode, "STEPS_BESIDE", 6)
+    for limit, times in ((15, 1), (6, 0)):
+        done: list[int] = []
+        sequence = fast.start(PROMPT, limit, 3, sdpa_core)
+        embeddings = model.decoder.embed_tokens(torch.tensor([PROMPT], device=model.device))
+        logits = sequence.forward(model, embeddings)
+        found = fast.tokens(sequence, PROMPT, logits, limit, [lambda: done.append(0)])  # noqa: B023
+        first = next(found)
+        assert len(done) == times
+        assert [first, *found] == eager_tokens(model, limit, 3)[0]
+        assert len(done) == times
+
+
+def test_a_shape_is_captured_at_its_second_time_or_before() -> None:
+    passes, made = CapturedPasses[str, str](2), []
+
+    def get(shape: str) -> str | None:
+        return passes.get(shape, lambda: made.append(shape) or shape.upper())  # type: ignore[func-returns-value]
+
+    assert [get("a"), get("a"), get("a")] == [None, "A", "A"] and not passes.pending
+    passes.capture()
+    assert made == ["a"]
+    assert get("b") is None and passes.pending
+    passes.capture()
+    passes.capture()
+    assert made == ["a", "b"] and not passes.pending
+    assert [get("b"), get("c"), get("b"), get("a")] == ["B", None, "B", None]
+    assert made == ["a", "b"]
 
 
 def test_a_cache_that_has_room_for_the_longest_page_is_kept(model: OcrModel) -> None:
