@@ -146,22 +146,22 @@ class RunDirectory:
         """Record the results of a page, from any thread, on the disk. Raises DsocrError, too."""
         if not page.results and not page.errors:
             return
-        with self._turn:
+        with self._turn:  # threads that make rows at the same time take twice as long for each
             name = self._name_of(page.source, page.image)
             self._last = number = self._last + 1
-        # Whoever goes on with a directory may do so from another one.
-        rows = checked_table("readings", "", page.table(name, absolute=self._storage is None))
-        rows_to_table("timings", "", timing_rows(rows))
-        parity = page.parity and {**page.parity, "page": name}
-        rows = rows.replace_schema_metadata({_PARITY: json.dumps(parity)})
+            # Whoever goes on with a directory may do so from another one.
+            rows = checked_table("readings", "", page.table(name, absolute=self._storage is None))
+            rows_to_table("timings", "", timing_rows(rows))
+            parity = page.parity and {**page.parity, "page": name}
+            rows = rows.replace_schema_metadata({_PARITY: json.dumps(parity)})
+            content = pa.BufferOutputStream()  # of a row Parquet takes 20 times as long, to write and to read
+            with pa.ipc.new_file(content, rows.schema) as writer:
+                writer.write_table(rows)
         file = self._parts / f"{number:09d}.arrow"
         with writing(file):
             for path, picture in page.clean.items():
                 if not (self.directory / path).exists():
                     write_whole(self.directory / path, picture)
-            content = pa.BufferOutputStream()  # of a row Parquet takes 20 times as long, to write and to read
-            with pa.ipc.new_file(content, rows.schema) as writer:
-                writer.write_table(rows)
             write_whole(file, content.getvalue().to_pybytes(), sync=True)
         backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
         with self._turn:
