@@ -377,11 +377,7 @@ class Engine:
         return self._normalised[planes.int()]
 
     def _embed(
-        self,
-        prompt: PromptIds,
-        pixels: Pixels,
-        timer: StageTimer,
-        cancel: CancelToken | None,
+        self, prompt: PromptIds, pixels: Pixels, timer: StageTimer, cancel: CancelToken | None
     ) -> Tensor:
         """Run vision on every view and put its tokens into the prompt's embeddings: (1, N, C)"""
         model = self.checkpoint.model

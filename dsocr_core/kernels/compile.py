@@ -40,7 +40,8 @@ def compiled_together(device: torch.device, progress: Progress = lambda ready, c
             return launch(kernel, grid)
         return lambda *given, **options: kernel.run(*given, grid=grid, warmup=True, **options)
 
-    with _Compilers(device, progress) as compilers, AsyncCompileMode(compilers):
+    # What cannot be compiled says so at its launch.
+    with _Compilers(device, progress) as compilers, AsyncCompileMode(compilers, ignore_errors=True):
         JITFunction.__getitem__ = launch_dry
         try:
             yield

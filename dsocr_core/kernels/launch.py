@@ -24,15 +24,18 @@ whole order of kernels. Nothing can block: kernel n starts only when every progr
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, ParamSpec
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime import build
 
 Arguments = ParamSpec("Arguments")
 
@@ -217,3 +220,18 @@ def expect_all(dtype: torch.dtype, device: torch.device, **tensors: tuple[Tensor
         raise ValueError(f"dtype {dtype} is not supported: float32 or bfloat16")
     for name, (tensor, shape) in tensors.items():
         expect(name, tensor, shape, dtype, device)
+
+
+_load, _loading = build._load_module_from_path, threading.Lock()
+
+
+def _load_apart(name: str, path: str) -> Any:
+    """Load C modules in turns, and keep what each has. Up to Triton 3.6 all launchers have one name.
+
+    Python puts a launcher that is loaded again into the newest module, which another thread may use.
+    """
+    with _loading:
+        return SimpleNamespace(**vars(_load(name, path)))
+
+
+build._load_module_from_path = _load_apart

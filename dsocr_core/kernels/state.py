@@ -29,16 +29,9 @@ EVERYTHING = 2**31 - 1
 NO_TOKEN = -1
 
 # Kernels see module constants only as these.
-AT_POSITION = tl.constexpr(POSITION)
-AT_LAST = tl.constexpr(LAST)
-AT_DONE = tl.constexpr(DONE)
-AT_NGRAM = tl.constexpr(NGRAM)
-AT_WINDOW = tl.constexpr(WINDOW)
-AT_FIRST = tl.constexpr(FIRST)
-AT_PROMPT = tl.constexpr(PROMPT)
-AT_EXEMPT = tl.constexpr(EXEMPT)
-EXEMPT_COUNT = tl.constexpr(MOST_EXEMPT)
-AT_SIZE = tl.constexpr(SIZE)
+AT_POSITION, AT_LAST, AT_DONE, AT_NGRAM = map(tl.constexpr, (POSITION, LAST, DONE, NGRAM))
+AT_WINDOW, AT_FIRST, AT_PROMPT, AT_EXEMPT = map(tl.constexpr, (WINDOW, FIRST, PROMPT, EXEMPT))
+EXEMPT_COUNT, AT_SIZE = tl.constexpr(MOST_EXEMPT), tl.constexpr(SIZE)
 
 
 @triton.jit

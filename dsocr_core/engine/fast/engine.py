@@ -131,8 +131,7 @@ class FastEngine(Engine):
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
     ) -> Iterator[int]:
-        passes = [each for each in (self._vision.passes, self._prompt_pass.passes) if each.pending]
-        captures = [each.capture for each in passes]
+        captures = [*self._vision.passes.pending, *self._prompt_pass.passes.pending]
         return self._decoder.tokens(sequence, prompt_ids, logits, limit, captures)
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:

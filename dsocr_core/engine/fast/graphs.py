@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -99,31 +100,24 @@ class Recorder:
 
 
 class CapturedPasses(Generic[Shape, Pass]):
-    """Captured passes of the last `most` shapes.
+    """Captured passes of the last `most` shapes. A shape is captured by `pending`, or when it comes again."""
 
-    A shape is captured by `capture` once it has come, or else when it comes a second time.
-    """
+    pending: Sequence[Callable[[], None]] = ()
+    """The capture of the shape that came last, where there is none: for when the device has other work."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: OrderedDict[Shape, Pass | None] = OrderedDict()
-        self._make: Callable[[], Pass] | None = None
-
-    @property
-    def pending(self) -> bool:
-        """True where the shape that came last is not captured."""
-        return self._make is not None
-
-    def capture(self) -> None:
-        """Capture the shape that came last, if it is not, while the device has other work."""
-        if self._make is not None:
-            self._seen[next(reversed(self._seen))], self._make = self._make(), None
 
     def get(self, shape: Shape, make: Callable[[], Pass]) -> Pass | None:
         """The shape's captured pass, made now if this is its second time; None at the first."""
         if shape not in self._seen and len(self._seen) == self._most:
             self._seen.popitem(last=False)  # frees its memory first
         found = (self._seen[shape] or make()) if shape in self._seen else None
-        self._seen[shape], self._make = found, make if found is None else None
+        self._seen[shape] = found
         self._seen.move_to_end(shape)
+        self.pending = () if found is not None else (partial(self._capture, shape, make),)
         return found
+
+    def _capture(self, shape: Shape, make: Callable[[], Pass]) -> None:
+        self._seen[shape], self.pending = make(), ()

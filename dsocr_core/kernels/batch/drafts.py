@@ -31,16 +31,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
-from dsocr_core.kernels.state import (
-    AT_DONE,
-    AT_LAST,
-    AT_POSITION,
-    AT_SIZE,
-    DONE,
-    LAST,
-    POSITION,
-    SIZE,
-)
+from dsocr_core.kernels.state import AT_DONE, AT_LAST, AT_POSITION, AT_SIZE, DONE, LAST, POSITION, SIZE
 
 SHIFT, LENGTH, PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG = range(7)
 DRAFT_SIZE = 7

@@ -77,8 +77,7 @@ def embed_token(
         torch.int32, device, tokens=(tokens, (capacity,)), state=(state, (SIZE,)),
         matched=(matched, (ring, capacity)), banned_at=(banned_at, (vocabulary,)),
     )  # fmt: skip
-    grid = (triton.cdiv(capacity, launch.rows),)
-    _embed_token[grid](
+    _embed_token[(triton.cdiv(capacity, launch.rows),)](
         tokens, state, table, x, matched, banned_at, capacity,
         RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
