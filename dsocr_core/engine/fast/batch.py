@@ -713,9 +713,13 @@ class _Run:
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return DsocrError(f"{request.name}: the GPU is out of memory; choose a smaller preset")
-    return page_error(error, request.name)
+    full = isinstance(error, torch.cuda.OutOfMemoryError)
+    words = f"{request.name}: the GPU is out of memory; choose a smaller preset"
+    found = DsocrError(words) if full else page_error(error, request.name)
+    cause: BaseException | None = error
+    while cause is not None:  # their frames hold tensors: from Python 3.12 on until a garbage collection
+        cause.__traceback__, cause = None, cause.__cause__ or cause.__context__
+    return found
 
 
 def slots_in(free: int, size: int, enough: int) -> int:

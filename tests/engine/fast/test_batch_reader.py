@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -322,6 +324,31 @@ def test_without_memory_for_a_slot_pages_are_read_one_by_one(
         assert "batch" not in found.environment
     assert [message for message in caplog.messages if "no memory" in message] == [
         "the GPU has no memory for a slot of the batch: pages are read one by one"
+    ]
+
+
+def test_slots_that_could_not_be_made_ready_leave_no_memory_behind(
+    engine: EagerEngine, requests: list[OcrRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Python collects no garbage meanwhile: errors are kept, and since 3.12 so are frames."""
+    made: list[weakref.ref[object]] = []
+
+    def make_ready(page: object, pixels: object, step: object, at_once: int) -> None:
+        made.append(weakref.ref(step))
+        assert [each() for each in made] == [None] * (len(made) - 1) + [step]
+        if len(made) < 3:
+            raise (DsocrError, TypeError)[len(made) - 1]("launch")
+
+    monkeypatch.setattr(engine, "make_ready", make_ready)
+    gc.disable()
+    try:
+        heard = read(BatchReader(engine, 4, ignore_eos=True, kernels=PLAIN), engine, requests)
+    finally:
+        gc.enable()
+    assert len(made) == 3 and [isinstance(heard[number], OcrResult) for number in range(3)] == [
+        False,
+        False,
+        True,
     ]
 
 
