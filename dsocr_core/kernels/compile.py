@@ -22,27 +22,27 @@ MOST_COMPILERS = 8
 """Most threads that compile. 5 and 12 were slower, 16 slower still: a part holds the interpreter."""
 Progress = Callable[[int, int], None]
 """Callback with the number of kernels that are ready, and of all."""
+_turn = threading.Lock()  # a second GPU's thread would leave the first one's launches dry for ever
 
 
 @contextmanager
 def compiled_together(device: torch.device, progress: Progress = lambda ready, count: None) -> Iterator[None]:
     """Compile what this thread launches in the block, without running it. All are ready at the block's end.
 
-    Does nothing without CUDA. Tensors hold no results after the block.
+    Does nothing without CUDA. Tensors hold no results after it; what cannot be compiled fails at its launch.
     """
     if device.type != "cuda":
         yield
         return
-    owner, launch = threading.get_ident(), JITFunction.__getitem__
+    owner = threading.get_ident()
 
     def launch_dry(kernel: Any, grid: Any) -> Any:
         if threading.get_ident() != owner:
             return launch(kernel, grid)
         return lambda *given, **options: kernel.run(*given, grid=grid, warmup=True, **options)
 
-    # What cannot be compiled says so at its launch.
-    with _Compilers(device, progress) as compilers, AsyncCompileMode(compilers, ignore_errors=True):
-        JITFunction.__getitem__ = launch_dry
+    with _turn, _Compilers(device, progress) as compilers, AsyncCompileMode(compilers, ignore_errors=True):
+        launch, JITFunction.__getitem__ = JITFunction.__getitem__, launch_dry
         try:
             yield
         finally:

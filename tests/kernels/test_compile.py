@@ -70,6 +70,25 @@ def test_kernels_are_compiled_at_once_and_only_those_of_the_block_are_not_run(
     assert [launch["warmup"] for launch in pair[0].launches[1:]] == [False] * 3
 
 
+def test_of_two_threads_with_a_gpu_each_neither_stays_dry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    kernel, inside, left = Kernel(threading.Barrier(1)), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with compiled_together(CUDA):
+            inside.set()
+            assert left.wait(60)
+
+    thread = threading.Thread(target=other)
+    with compiled_together(CUDA):
+        thread.start()
+        inside.wait(0.1)  # it would be by then
+    left.set()
+    thread.join()
+    kernel[(1,)](1)
+    assert kernel.launches[-1]["warmup"] is False
+
+
 def test_a_kernel_that_cannot_be_compiled_says_so_at_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not to the page that is read, nor to all after it: the next block compiles as well."""
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
