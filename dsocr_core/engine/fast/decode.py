@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -12,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.graphs import Recording, record
+from dsocr_core.engine.fast.graphs import Capture, Recording, record
 from dsocr_core.engine.fast.step import DecodeStep, StepLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import Sequence, best_allowed
@@ -156,12 +155,7 @@ class FastDecoder:
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
 
     def tokens(
-        self,
-        sequence: Sequence,
-        prompt_ids: tuple[int, ...],
-        logits: Tensor,
-        limit: int,
-        beside: Seq[Callable[[], None]] = (),
+        self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int, *beside: Capture
     ) -> Iterator[int]:
         """Yield the new tokens after the prefill's `logits` (V,). Raises ValueError for an older sequence.
 

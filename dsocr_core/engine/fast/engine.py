@@ -131,8 +131,8 @@ class FastEngine(Engine):
     def tokens(
         self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
     ) -> Iterator[int]:
-        captures = [*self._vision.passes.pending, *self._prompt_pass.passes.pending]
-        return self._decoder.tokens(sequence, prompt_ids, logits, limit, captures)
+        beside = self._vision.passes.pending + self._prompt_pass.passes.pending
+        return self._decoder.tokens(sequence, prompt_ids, logits, limit, *beside)
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,8 @@ Side = TypeVar("Side")
 Main = TypeVar("Main")
 Shape = TypeVar("Shape", bound=Hashable)
 Pass = TypeVar("Pass")
+Capture = Callable[[], None]
+"""A capture to be made while the device has other work."""
 
 
 ROOM_BYTES = 6 * 2**30
@@ -102,22 +105,25 @@ class Recorder:
 class CapturedPasses(Generic[Shape, Pass]):
     """Captured passes of the last `most` shapes. A shape is captured by `pending`, or when it comes again."""
 
-    pending: Sequence[Callable[[], None]] = ()
-    """The capture of the shape that came last, where there is none: for when the device has other work."""
+    pending: tuple[Capture, ...] = ()
+    """That of the shape that came last, where there is none."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: OrderedDict[Shape, Pass | None] = OrderedDict()
 
     def get(self, shape: Shape, make: Callable[[], Pass]) -> Pass | None:
-        """The shape's captured pass, made now if this is its second time; None at the first."""
+        """The shape's captured pass, made now at its second time; None at the first, or out of memory."""
         if shape not in self._seen and len(self._seen) == self._most:
             self._seen.popitem(last=False)  # frees its memory first
-        found = (self._seen[shape] or make()) if shape in self._seen else None
-        self._seen[shape] = found
+        if self._seen.get(shape, self) is None:
+            self._capture(shape, make)
+        found = self._seen.setdefault(shape, None)
         self._seen.move_to_end(shape)
         self.pending = () if found is not None else (partial(self._capture, shape, make),)
         return found
 
     def _capture(self, shape: Shape, make: Callable[[], Pass]) -> None:
-        self._seen[shape], self.pending = make(), ()
+        self.pending = ()
+        with suppress(torch.cuda.OutOfMemoryError):  # then the page is read without
+            self._seen[shape] = make()

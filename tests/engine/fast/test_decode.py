@@ -124,7 +124,7 @@ def test_a_long_page_does_other_work_while_the_device_decodes(
         sequence = fast.start(PROMPT, limit, 3, sdpa_core)
         embeddings = model.decoder.embed_tokens(torch.tensor([PROMPT], device=model.device))
         logits = sequence.forward(model, embeddings)
-        found = fast.tokens(sequence, PROMPT, logits, limit, [lambda: done.append(0)])  # noqa: B023
+        found = fast.tokens(sequence, PROMPT, logits, limit, lambda: done.append(0))  # noqa: B023
         first = next(found)
         assert len(done) == times
         assert [first, *found] == eager_tokens(model, limit, 3)[0]
@@ -144,6 +144,12 @@ def test_a_shape_is_captured_at_its_second_time_or_before() -> None:
     assert made == ["a", "b"] and not passes.pending
     assert [get("b"), get("c"), get("b"), get("a")] == ["B", None, "B", None]
     assert made == ["a", "b"]
+
+    full = Mock(side_effect=torch.cuda.OutOfMemoryError)
+    assert passes.get("d", full) is None
+    passes.pending[0]()
+    assert passes.get("d", full) is None and full.call_count == 2, "read without"
+    assert get("d") == "D"
 
 
 def test_a_cache_that_has_room_for_the_longest_page_is_kept(model: OcrModel) -> None:
