@@ -142,10 +142,10 @@ class RunWriter:
             raise DsocrError(
                 f"{self._directory}: has predictions of another version or program; give another --out"
             )
+        opened = list[Recording]()
         with ExitStack() as stack:
-            stack.callback(self._end)
-            for run in (self.run, *self._histories):
-                stack.enter_context(run)
+            stack.callback(self._end, opened)
+            opened += [stack.enter_context(run) for run in (self.run, *self._histories)]
             yield self
 
     def done(self) -> set[tuple[BackendName, str, str]]:
@@ -204,8 +204,9 @@ class RunWriter:
             names = run.settings.side_names
             run.run.add(PageResults.failed(page.source, names, page.error, page.image))
 
-    def _end(self) -> None:
-        self._export.write_lines(run_lines(self._directory))
+    def _end(self, opened: Sequence[Recording]) -> None:
+        if opened:  # a directory that another run has stays as it is
+            self._export.write_lines(run_lines(self._directory))
         if self._keys:
             self._sides.first.link(self._keys, self._directory)
 

@@ -52,7 +52,7 @@ def test_damage_is_named_by_whatever_asks_and_goes_into_the_trash(history: Path,
     [
         (("export", "good", "--to", "x" * 300), "name too long"),
         (("export", "good", "--to", "/proc/nobody/x.zip"), "could not be written"),
-        (("export", "good", "--to", "a\0b"), "null byte"),
+        (("export", "good", "--to", "a\0b"), "error: a path has a zero byte"),
         (("sql", "SELECT '\udcff'"), "SQL: "),
     ],
 )

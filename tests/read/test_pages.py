@@ -282,16 +282,22 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
 # --- one run at a time in a directory -----------------------------------------------------------
 
 
-def test_a_second_run_into_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_second_run_into_a_directory_is_refused_and_writes_nothing(tmp_path: Path) -> None:
     pages, out = make_pages(tmp_path / "pages", 2), tmp_path / "out"
     refused: list[str] = []
 
+    def files() -> dict[Path, int]:
+        return {file: file.stat().st_ino for file in out.glob("*.*")}
+
     def act(_: OcrRequest) -> None:
+        before = files()
         with pytest.raises(DsocrError) as busy:
             read(pages, out, FakeEngine())
         refused.append(str(busy.value))
+        assert files() == before
 
-    assert read(pages, out, FakeEngine(act)).read == 2
+    for _ in "new", "whole":
+        assert read(pages, out, FakeEngine(act)).read == 2
     assert all(f"{out}: another process writes" in words and "--out" in words for words in refused)
-    assert len(refused) == 2
+    assert len(refused) == 4
     assert read(pages, out, FakeEngine()).read == 2
