@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def compiled_together(device: torch.device, progress: Progress = lambda ready, c
             return launch(kernel, grid)
         return lambda *given, **options: kernel.run(*given, grid=grid, warmup=True, **options)
 
-    with _turn, _Compilers(device, progress) as compilers, AsyncCompileMode(compilers, ignore_errors=True):
+    with _turn, _Compilers(device, progress) as compilers, AsyncCompileMode(compilers):
         launch, JITFunction.__getitem__ = JITFunction.__getitem__, launch_dry
         try:
             yield
@@ -62,9 +62,9 @@ class _Compilers(ThreadPoolExecutor):
         return super().submit(self._compile_and_load, compile_kernel)
 
     def _compile_and_load(self, compile_kernel: Callable[[], Any]) -> Any:
-        kernel = compile_kernel()
-        with torch.cuda.device(self._device):
+        with suppress(Exception), torch.cuda.device(self._device):  # what fails here fails at its launch
+            kernel = compile_kernel()
             kernel.run  # noqa: B018 - builds its launcher and loads it
-        self._ready += 1
-        self._progress(self._ready, self._count)
-        return kernel
+            self._ready += 1
+            self._progress(self._ready, self._count)
+            return kernel
