@@ -102,7 +102,7 @@ class Code:
                     raise Cancelled
                 child.wait(_LEAVING_S)
                 code = child.returncode
-                last = child.last_line(300) or child.how_it_ended()
+                last = child.last_line(300).removeprefix("error: ") or child.how_it_ended()
                 return -1 if code is None else code, "".join(said), last
 
 

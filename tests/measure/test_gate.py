@@ -165,13 +165,15 @@ def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
     (root / "dsocr_core" / "__init__.py").touch()
     (root / "dsocr_core" / "__main__.py").write_text(
         "import subprocess, sys; print(__file__, sys.argv[1:], flush=True)\n"
-        "sys.argv[1:] and subprocess.run([sys.executable, '-m', 'dsocr_core']); sys.exit(3)"
+        "sys.argv[1:] and subprocess.run([sys.executable, '-m', 'dsocr_core']); "
+        "print('error: full', file=sys.stderr); sys.exit(3)"
     )
     monkeypatch.setenv("PYTHONPATH", str(processes.PROJECT_ROOT))
     monkeypatch.chdir(processes.PROJECT_ROOT)
-    code, said, _ = processes.Code("code", root).run(["bench"], threading.Event())
+    code, said, last = processes.Code("code", root).run(["bench"], threading.Event())
     main = f"{root}/dsocr_core/__main__.py"
     assert (code, said.splitlines()) == (3, [f"{main} ['bench']", f"{main} []"]), "a child of it, too"
+    assert last == "full"
     code, _, last = processes.Code("code", tmp_path / "gone").run(["bench"], threading.Event())
     assert code == 1 and "in place of the code in" in last
 
