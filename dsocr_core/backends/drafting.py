@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 
 from dsocr_core.backends.folder import read_texts
 from dsocr_core.base.errors import DsocrError
@@ -22,14 +23,16 @@ class DraftSource:
     """Source of drafts that one setting names. A page whose draft cannot be read has none."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.own_text = name, name == "lookup"
+        self.name, self.own_text, self._opening = name, name == "lookup", threading.Lock()
 
     def tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
         """Tokens that the page's text probably has; empty without a draft."""
         text: str | None = None
         try:
-            if not self.own_text and self._folder.has(request.name):
-                text = self._folder.text_of(request.name).text
+            with self._opening:  # from Python 3.12 on each thread that prepares pages would read it
+                folder = None if self.own_text else self._folder
+            if folder is not None and folder.has(request.name):
+                text = folder.text_of(request.name).text
         except (DsocrError, OSError) as error:
             log.warning("no draft for %s: %s", request.name, error)
         return tuple(encode(text[:MOST_CHARACTERS]))[:MOST_TOKENS] if text else ()

@@ -40,7 +40,7 @@ class Uses:
             yield
         except Exception as error:
             if self._ended and not isinstance(error, Cancelled):
-                raise Closed(f"{self._owner} was closed; open it anew") from error
+                raise Closed(f"{self._owner} was closed; open it anew") from error.with_traceback(None)
             raise
         finally:
             with self._change:

@@ -87,7 +87,7 @@ def run(settings: Settings, chosen: RunOptions, of: ClusterOptions) -> Answer:
         _workers(str(chosen.cluster), of, settings.device) as (client, memory_gib),
     ):
         limits = of.page_limit, int(memory_gib * 2**30)
-        name = f"dsocr-{job.digest[:12]}"
+        name = job.name_at(location)
         work = WorkerJob(name, location, job.settings, job.code, chosen.batch, *limits, READER_MODULE)
         driver = Driver(client, job, output, work, progress, cancel, of.redo is not None)
         driver.run()

@@ -63,6 +63,10 @@ class Job:
         own = {name: value for name, value in facts.items() if name not in ("inputs", "shard_pages")}
         return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:32]
 
+    def name_at(self, location: str) -> str:
+        """Its name on a scheduler, whose workers may read for other jobs and into other outputs."""
+        return f"dsocr-{hashlib.sha256(f'{self.digest} {location}'.encode()).hexdigest()[:12]}"
+
     def check(self, document: Mapping[str, Any], location: str) -> None:
         """Raise DsocrError where an output's `run.json` is of another job."""
         sides = _facts(document), _facts(self._decides())

@@ -10,6 +10,7 @@ import colorsys
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
 INFO, PREDICTIONS = "info.json", "predictions.jsonl"
 _TEXT_NAMES = {"ref": RESULT_MMD, "det": "result.md"}  # by the form of markup, as published
 BACKENDS = "backends"
+_turn = threading.Lock()  # two pages of a batch may be one file
 
 
 def folder_key(path: str) -> str:
@@ -94,9 +96,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         ],
         **({"pages": files, "notes": result.notes} if several else {}),
     }
-    # Its name is the page's: what a killed process wrote goes when the page is written again.
-    temporary = folder.with_name(f".part-{folder.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = folder.with_name(f".part-{folder.name}-{threading.get_ident()}")
     try:
         (temporary / "images").mkdir(parents=True)
         for number, page in enumerate(pages):
@@ -109,8 +109,9 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         markdown = result_mmd(result.text_raw, form, result.blocks)
         (temporary / _TEXT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
         (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.replace(folder)
+        with _turn:
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.replace(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

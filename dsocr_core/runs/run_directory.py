@@ -32,7 +32,7 @@ from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import json_bytes, name_text, text_name
 from dsocr_core.reading.clean import FOLDER as CLEAN
 from dsocr_core.reading.parity_records import RULE
-from dsocr_core.reading.records import BackendName, OcrResult
+from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
 from dsocr_core.reading.writing import StorageError, write_whole, writing
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
 from dsocr_core.runs.record import RunRecord, parity_rule_of
@@ -42,6 +42,7 @@ from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage import DOCUMENT_LIMIT, RunStorage, sync_tree, synced, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
+_OWN = {"viz", "pages", VENDOR, "backends", CLEAN, UNFINISHED}  # folders of a run; others may be other runs'
 _PARITY = "parity"
 _ROWS_AT_ONCE = 64
 _DONE_COLUMNS = ("page", "backend", "source", "path", "key", "error")
@@ -101,7 +102,8 @@ class RunDirectory:
             stack.enter_context(writing_into(directory))
             with writing(directory):
                 for half in (directory / _DONE, *directory.rglob(".part-*")):  # of writers that were killed
-                    shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
+                    if half.parent == directory or half.relative_to(directory).parts[0] in _OWN:
+                        shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
             run._take_up()
             run._exit = stack.pop_all()
         return run

@@ -72,8 +72,8 @@ class TracedInfer:
         try:
             with tapped(model, taps, recorder):
                 yield
-        except GenerateEnded:
-            pass
+        except GenerateEnded as end:  # its frames hold tensors: from Python 3.12 on until a collection
+            end.__traceback__ = None
         finally:
             handle.remove()
             del model.generate  # it hid the class's own

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from dsocr_core.backends import drafting
 from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
+from dsocr_core.backends.folder import read_texts
 from dsocr_core.reading.records import OcrRequest
+from dsocr_core.runs.texts import TextMatcher
 from dsocr_core.settings import Settings
 
 
@@ -29,3 +34,27 @@ def test_a_folder_drafts_what_is_called_like_the_page_and_one_that_cannot_be_rea
     with caplog.at_level(logging.WARNING):
         assert tokens(f"folder:{tmp_path / 'nowhere'}") == ""
     assert [record.message.startswith("no draft for page.png: ") for record in caplog.records] == [True]
+
+
+def test_threads_that_prepare_pages_read_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Python does: up to 3.11 it locks a cached property itself."""
+    source, read, meet = drafts_of(Settings(device="cpu", draft="lookup")), list[str](), threading.Barrier(4)
+    assert source is not None
+    source.name, source.own_text = f"folder:{tmp_path}", False
+
+    def read_once(target: str) -> TextMatcher:
+        assert source._opening.locked()
+        read.append(target)
+        return read_texts(target)
+
+    def ask(_: int) -> tuple[int, ...]:
+        meet.wait(60)
+        return source.tokens(OcrRequest(Path("page.png")), lambda text: [1])
+
+    monkeypatch.setattr(drafting, "read_texts", read_once)
+    (tmp_path / "page.md").write_text("# As it was read")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(4))) == [(1,)] * 4
+    assert read == [str(tmp_path)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output, shard_files
 from dsocr_core.cluster.pages import PageReading, PageRef
 from dsocr_core.models.stages import Stage
@@ -117,3 +118,10 @@ def test_in_a_store_a_second_driver_is_refused_until_the_file_of_the_first_is_go
     with output.driving(), pytest.raises(DsocrError, match=way_out), output.driving():
         pass
     assert output.store.read("driver.json") is None
+
+
+def test_a_run_has_a_name_of_its_own_on_a_scheduler() -> None:
+    """By one name its workers would write into the output of whoever came last with the same settings."""
+    first, other = (Job({}, (folder,), 4, "checkpoint", "code") for folder in ("a", "b"))
+    assert first.name_at("out/a") != other.name_at("out/b")
+    assert first.name_at("out/a") == first.name_at("out/a"), "a restart goes on"

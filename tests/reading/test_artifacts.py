@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,19 @@ def test_a_full_disk_leaves_nothing_of_the_page(
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     assert len(list((tmp_path / "viz").iterdir())) == 1
+    assert error.value.__cause__ is not None and error.value.__cause__.__traceback__ is None, "holds pictures"
+
+
+def test_two_pages_of_one_file_may_be_written_at_the_same_time(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    (tmp_path / "b.png").symlink_to(tmp_path / "a.png")
+    export, meet = Export(tmp_path / "out", "eager"), threading.Barrier(2)
+
+    def add(name: str) -> None:
+        for _ in range(10):
+            meet.wait(60)
+            export.add(make_result(image=tmp_path / name), [page()])
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(add, ("a.png", "b.png")))
+    assert len(files(tmp_path / "out")) == 3

@@ -58,6 +58,17 @@ def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
         assert {(file.st_ino, file.st_size) for file in files} <= synced and len(files) > 3
 
 
+def test_what_killed_writers_left_goes_and_what_a_run_below_is_writing_stays(tmp_path: Path) -> None:
+    killed = [tmp_path / "viz" / ".part-a" / "images", tmp_path / "vendor" / "viz" / ".part-b"]
+    below = tmp_path / "fast" / "viz" / ".part-c"
+    for folder in (*killed, below):
+        folder.mkdir(parents=True)
+    (tmp_path / ".part-predictions.jsonl").touch()
+    with contextlib.closing(RunDirectory.open(tmp_path)):
+        left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob(".part-*")]
+    assert left == ["fast/viz/.part-c"]
+
+
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     place = RunStorage(tmp_path)
     for pages in (0, 1):

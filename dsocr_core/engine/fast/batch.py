@@ -609,12 +609,11 @@ class _Run:
             return
         try:
             self._prefill(group)
-        except Cancelled:
-            raise
+            return
         except Exception as error:  # noqa: BLE001 - each page of the pass is read again
             self._require_device(error)
-            for one in group:
-                self._start([one])
+        for one in group:  # now that the error's frames hold nothing
+            self._start([one])
 
     def _prefill(self, group: list[_Loaded]) -> None:
         engine, slots = self.engine, self.slots
@@ -669,14 +668,14 @@ class _Run:
         """Report an error inside the block as that of one page; raise it where the device is lost."""
         try:
             yield
-        except Cancelled:
-            raise
         except Exception as error:  # noqa: BLE001
             self._require_device(error)
             self._report(key, _error_of(request, error))
 
     def _require_device(self, error: Exception) -> None:
-        """Raise the error where the device is lost with it: then no page can be read any more."""
+        """Raise the error where no page can be read any more: it says so, or the device is lost with it."""
+        if isinstance(error, Cancelled):
+            raise error
         if self.device.type != "cuda" or isinstance(error, DsocrError):
             return
         try:

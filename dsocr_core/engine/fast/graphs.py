@@ -35,11 +35,12 @@ class SideStream:
             return side(), main()
         here = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream):
-            of_side = side()
-        of_main = main()
-        here.wait_stream(self._stream)
-        return of_side, of_main
+        try:
+            with torch.cuda.stream(self._stream):
+                of_side = side()
+            return of_side, main()
+        finally:  # a capture that finds no memory cannot end with work that nobody waits for
+            here.wait_stream(self._stream)
 
 
 @dataclass(frozen=True)

@@ -352,6 +352,25 @@ def test_slots_that_could_not_be_made_ready_leave_no_memory_behind(
     ]
 
 
+def test_what_a_failed_pass_held_is_gone_before_its_pages_are_tried_alone(
+    together: FastEngine, requests: list[OcrRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill, held, alive = together.prefill_pages, list[weakref.ref[torch.Tensor]](), list[bool]()
+
+    def short_of_memory(pages: Any, at_once: int, *more: Any) -> Any:
+        if len(pages) > 1:
+            activations = torch.zeros(9)
+            held.append(weakref.ref(activations))
+            raise torch.cuda.OutOfMemoryError
+        alive.append(held[-1]() is not None)
+        return prefill(pages, at_once, *more)
+
+    monkeypatch.setattr(together, "prefill_pages", short_of_memory)
+    same = [replace(request, max_new_tokens=3) for request in requests[:2]]
+    heard = read(BatchReader(together, 8, ignore_eos=True, kernels=PLAIN), together, same)
+    assert all(isinstance(outcome, OcrResult) for outcome in heard.values()) and alive == [False, False]
+
+
 def test_slots_hold_the_page_that_is_cut_most() -> None:
     """By hand: 1 x 9 tiles are 11 x 90 places, the global view 16 x 17 + 1."""
     assert most_image_tokens(preset_named("gundam"), True) == 11 * 90 + 273

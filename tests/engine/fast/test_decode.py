@@ -113,6 +113,18 @@ def test_a_capture_gives_unused_memory_back_where_little_is_free(monkeypatch: py
         assert emptied.call_count == times and ended.called
 
 
+def test_work_on_a_side_stream_is_waited_for_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture can end only then; it would say so in place of the error, which is that of memory."""
+    here = Mock()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: here)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    side = graphs.SideStream(torch.device("cpu"))
+    side._stream = Mock()
+    with pytest.raises(ZeroDivisionError):
+        side.overlap(lambda: 1, lambda: 1 / 0)
+    here.wait_stream.assert_called_once_with(side._stream)
+
+
 @torch.inference_mode()
 def test_a_long_page_does_other_work_while_the_device_decodes(
     model: OcrModel, fast: FastDecoder, monkeypatch: pytest.MonkeyPatch
