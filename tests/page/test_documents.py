@@ -32,6 +32,8 @@ def message_of(path: Path, **settings: int) -> str:
         load_image(path, **settings)
     message = str(error.value)
     assert str(path) in message and "\n" not in message
+    cause = error.value.__cause__
+    assert cause is None or cause.__traceback__ is None, "its frames hold the process that opens pages"
     return message
 
 
