@@ -16,13 +16,32 @@ from dsocr_core.runs.texts import Prediction, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 
+class OpenedTexts:
+    """Texts of a folder or run, read once, by the first thread that asks for them."""
+
+    def __init__(self, target: str) -> None:
+        self._target, self._lock = target, threading.Lock()
+        self._texts: TextMatcher | None = None
+
+    def opened(self) -> TextMatcher:
+        """The texts. Raises DsocrError where they cannot be read."""
+        with self._lock:
+            self._texts = self._texts or read_texts(self._target)
+            return self._texts
+
+    def close(self) -> None:
+        """Forget them; they are read anew when somebody asks."""
+        with self._lock:
+            self._texts = None
+
+
 class FolderBackend(Backend):
     """Texts of a folder, found for pages by name. Thread-safe."""
 
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
-        self._lock = threading.Lock()
-        self._texts: TextMatcher | None = None
+        self._texts = OpenedTexts(spec.target)
+        self._opened = self._texts.opened
 
     def check(self, together: bool = False) -> None:
         super().check(together)
@@ -41,8 +60,7 @@ class FolderBackend(Backend):
         return text_result(self.name, page.request, size, found, {"folder": name_text(found.file)})
 
     def close(self) -> None:
-        with self._lock:
-            self._texts = None
+        self._texts.close()
 
     def expect(self, pages: Sequence[str]) -> None:
         self._opened().expect(pages)
@@ -50,12 +68,6 @@ class FolderBackend(Backend):
     def left_over(self) -> Mapping[str, Sequence[str]]:
         """List the texts of the folder that no page has asked for."""
         return self._opened().left_over()
-
-    def _opened(self) -> TextMatcher:
-        with self._lock:
-            if self._texts is None:
-                self._texts = read_texts(self.spec.target)
-            return self._texts
 
 
 def text_result(

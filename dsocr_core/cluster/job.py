@@ -11,7 +11,7 @@ from typing import Any
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import shortened
-from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version, result_key
 from dsocr_core.runs.record import flattened, in_any_clone, record_run
 from dsocr_core.settings import Settings, settings_of
 
@@ -65,7 +65,7 @@ class Job:
 
     def name_at(self, location: str) -> str:
         """Its name on a scheduler, whose workers may read for other jobs and into other outputs."""
-        return f"dsocr-{hashlib.sha256(f'{self.digest} {location}'.encode()).hexdigest()[:12]}"
+        return f"dsocr-{result_key({'job': self.digest, 'output': location})[:12]}"
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
         """Raise DsocrError where an output's `run.json` is of another job."""

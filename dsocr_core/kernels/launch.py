@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Launches of kernels: block sizes, dependent launch, and the checks before.
+"""Launches of kernels: block sizes, dependent launch, the checks before, and how launchers are loaded.
 
 With programmatic dependent launch (Hopper and later) a kernel's programs start while the kernel before
 still runs. Each first loads weights, then waits for that kernel to end, then lets the next one start:

@@ -42,7 +42,7 @@ from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage import DOCUMENT_LIMIT, RunStorage, sync_tree, synced, writing_into
 
 UNFINISHED, _DONE, _WHOLE = ".unfinished", ".done", "whole"
-_OWN = {"viz", "pages", VENDOR, "backends", CLEAN, UNFINISHED}  # folders of a run; others may be other runs'
+_OWN = "viz", "pages", VENDOR, "backends", CLEAN, UNFINISHED  # folders of a run; others may be other runs'
 _PARITY = "parity"
 _ROWS_AT_ONCE = 64
 _DONE_COLUMNS = ("page", "backend", "source", "path", "key", "error")
@@ -101,9 +101,9 @@ class RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(writing_into(directory))
             with writing(directory):
-                for half in (directory / _DONE, *directory.rglob(".part-*")):  # of writers that were killed
-                    if half.parent == directory or half.relative_to(directory).parts[0] in _OWN:
-                        shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
+                own = (half for folder in _OWN for half in (directory / folder).rglob(".part-*"))
+                for half in (directory / _DONE, *directory.glob(".part-*"), *own):  # of killed writers
+                    shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
             run._take_up()
             run._exit = stack.pop_all()
         return run
@@ -281,12 +281,12 @@ class RunDirectory:
         if whole.exists():
             for batch in pq.ParquetFile(whole).iter_batches(_ROWS_AT_ONCE, columns=[*columns]):
                 yield 0, with_columns(pa.Table.from_batches([batch]), schema)
-        for part in self._numbered_parts():
-            table = pa.ipc.open_file(part.read_bytes()).read_all()
-            yield int(part.stem), with_columns(table, schema)
+        for number, table in self._numbered_parts():
+            yield number, with_columns(table, schema)
 
-    def _numbered_parts(self) -> list[Path]:
-        return sorted(self._parts.glob("[0-9]*"))
+    def _numbered_parts(self) -> Iterator[tuple[int, pa.Table]]:
+        for part in sorted(self._parts.glob("[0-9]*")):
+            yield int(part.stem), pa.ipc.open_file(part.read_bytes()).read_all()
 
     def _take_up(self) -> None:
         """Know the pages of the run and of its parts."""
@@ -326,8 +326,7 @@ class RunDirectory:
         earlier = self.directory / "parity.parquet"
         rows = read_rows(earlier).drop_columns("run_id").to_pylist() if earlier.exists() else []
         found: dict[str, Row | None] = {row["page"]: row for row in rows}
-        for part in self._numbered_parts():
-            table = pa.ipc.open_file(part.read_bytes()).read_all()
+        for _, table in self._numbered_parts():
             parity = parse_value(table.schema.metadata[_PARITY.encode()])
             found |= dict.fromkeys(table["page"].to_pylist(), parity)
         return [row for row in found.values() if row is not None]

@@ -380,4 +380,4 @@ class FileStore:
             if self.root is not None and not isinstance(error, (OSError, ValueError)):
                 raise
             cause = getattr(error, "strerror", None) or one_line(error, 200)
-            raise StorageError(f"{self.location}/{name}: {cause}") from error.with_traceback(None)
+            raise StorageError(f"{self.location}/{name}: {cause}") from error

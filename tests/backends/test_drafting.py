@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.backends import drafting
+from dsocr_core.backends import folder
 from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
 from dsocr_core.backends.folder import read_texts
 from dsocr_core.reading.records import OcrRequest
@@ -39,13 +39,16 @@ def test_a_folder_drafts_what_is_called_like_the_page_and_one_that_cannot_be_rea
 def test_threads_that_prepare_pages_read_the_folder_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever Python does: up to 3.11 it locks a cached property itself."""
-    source, read, meet = drafts_of(Settings(device="cpu", draft="lookup")), list[str](), threading.Barrier(4)
+    (tmp_path / "page.md").write_text("# As it was read")
+    source, read, meet = (
+        drafts_of(Settings(device="cpu", draft=f"folder:{tmp_path}")),
+        [],
+        threading.Barrier(4),
+    )
     assert source is not None
-    source.name, source.own_text = f"folder:{tmp_path}", False
 
     def read_once(target: str) -> TextMatcher:
-        assert source._opening.locked()
+        assert source._texts._lock.locked()
         read.append(target)
         return read_texts(target)
 
@@ -53,8 +56,7 @@ def test_threads_that_prepare_pages_read_the_folder_once(
         meet.wait(60)
         return source.tokens(OcrRequest(Path("page.png")), lambda text: [1])
 
-    monkeypatch.setattr(drafting, "read_texts", read_once)
-    (tmp_path / "page.md").write_text("# As it was read")
+    monkeypatch.setattr(folder, "read_texts", read_once)
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(ask, range(4))) == [(1,)] * 4
     assert read == [str(tmp_path)]

@@ -122,6 +122,6 @@ def test_in_a_store_a_second_driver_is_refused_until_the_file_of_the_first_is_go
 
 def test_a_run_has_a_name_of_its_own_on_a_scheduler() -> None:
     """By one name its workers would write into the output of whoever came last with the same settings."""
-    first, other = (Job({}, (folder,), 4, "checkpoint", "code") for folder in ("a", "b"))
+    first, other, again = (Job({}, (folder,), 4, "checkpoint", "code") for folder in "aba")
     assert first.name_at("out/a") != other.name_at("out/b")
-    assert first.name_at("out/a") == first.name_at("out/a"), "a restart goes on"
+    assert first.name_at("out/a") == again.name_at("out/a"), "a restart finds what is loaded"

@@ -15,7 +15,7 @@ from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.base.specs import parse_backend
-from dsocr_core.base.uses import Closed
+from dsocr_core.base.uses import Closed, Uses
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.read.session import PageCancelled, Session
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
@@ -164,3 +164,11 @@ def test_closing_cancels_what_another_thread_reads_and_opens_nothing_afterwards(
     for use in (session.compare, lambda request: session.load(), lambda request: session.check()):
         with pytest.raises(Closed, match="the session is closed"):
             use(request)
+
+
+def test_what_failed_because_of_the_close_holds_nothing_of_the_model() -> None:
+    uses = Uses("the session")
+    with pytest.raises(Closed, match="was closed; open it anew") as found, uses.use():
+        uses.end()
+        raise ValueError
+    assert found.value.__cause__ is not None and found.value.__cause__.__traceback__ is None

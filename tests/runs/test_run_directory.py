@@ -15,12 +15,15 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.reading.artifacts import BACKENDS
+from dsocr_core.reading.clean import FOLDER as CLEAN
+from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.results import PageResults
-from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.run_directory import UNFINISHED, RunDirectory
 from dsocr_core.runs.schema import checked_table, rows_to_table
 from dsocr_core.runs.storage import EntryExists, RunStorage
 from dsocr_core.settings import Settings
@@ -59,10 +62,9 @@ def test_a_page_is_on_the_disk_when_add_returns_and_a_run_when_it_is_finished(
 
 
 def test_what_killed_writers_left_goes_and_what_a_run_below_is_writing_stays(tmp_path: Path) -> None:
-    killed = [tmp_path / "viz" / ".part-a" / "images", tmp_path / "vendor" / "viz" / ".part-b"]
-    below = tmp_path / "fast" / "viz" / ".part-c"
-    for folder in (*killed, below):
-        folder.mkdir(parents=True)
+    places = ("viz", f"{VENDOR}/viz", f"{BACKENDS}/a/viz", "pages", CLEAN, UNFINISHED, "fast/viz")
+    for place in places:
+        (tmp_path / place / ".part-c" / "images").mkdir(parents=True)
     (tmp_path / ".part-predictions.jsonl").touch()
     with contextlib.closing(RunDirectory.open(tmp_path)):
         left = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob(".part-*")]
