@@ -47,13 +47,14 @@ def page() -> None:
         _start(choice, choice.sides)
     # Read once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job if job is not None and job.running else None
-    document.draw(choice, _running())
+    with st.container():  # whether it holds a run or not, what follows keeps its place on the page
+        document.draw(choice, _running())
+        if running is not None:
+            progress.draw(running, side_labels(choice.settings))
     with st.spinner("Reading recorded results", show_time=True):
         results = (example.results() if value("example") else None) or (
             resources.runner().page_results(choice.settings, choice.request, job)
         )
-    if running is not None:
-        progress.draw(running, side_labels(choice.settings))
     st.fragment(_draw_results)(choice, picture, results, job, value("example"))
 
 

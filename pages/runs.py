@@ -38,7 +38,8 @@ def _draw(history: History) -> None:
         "Profiled": every["profiled"].astype(bool) & ~trashed,
         "Compared": every["compared"].notna() & ~trashed, "Trash": trashed,
     }  # fmt: skip
-    run_list.last_move(history)
+    with st.container():  # with or without a move, what follows keeps its place on the page
+        run_list.last_move(history)
     if (view := value("view")) in masks:
         runs = runs[runs["run_id"].isin(set(every.loc[masks[view], "run_id"]))].reset_index(drop=True)
     overview.chips({name: int(mask.sum()) for name, mask in masks.items()})

@@ -5,25 +5,18 @@ from __future__ import annotations
 import time
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.support.browser_driver import Server, Viewer, run_button
+from tests.support.browser_driver import Server, Viewer, run_both, run_button
 from tests.support.fabricated_results import CANCELLED
 
 pytestmark = pytest.mark.browser
-RUN_MS = 180_000
-"""Two cores shared with other work may be many times slower than two idle ones."""
-
-
-def run_both(page: Page) -> None:
-    run_button(page).click()
-    page.locator(".st-key-progress").wait_for()
-    page.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
 
 
 def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, open_page) -> None:
     page = open_page(server.url)
     viewer = Viewer(page).show("06-small-ticket")
+    viewer.root.evaluate("viewer => viewer.dataset.first = true")
     run_both(page)
     expect(page.locator(".dsocr-word")).to_have_text("= IDENTICAL")
     assert page.locator(".stAlert").count() == 0
@@ -35,6 +28,7 @@ def test_a_page_read_by_both_backends_comes_back_by_its_link(server: Server, ope
     names = viewer.root.locator(".texts header b").all_inner_texts()
     assert names == ["A: eager, ours", "B: vendor, published code"]
     run_both(page)  # a rerun of everything, the whole page included
+    assert "first" in viewer.state()  # it was never another one in its place
     viewer.wait(selected="1")
     assert float(viewer.state()["scale"]) == scale
     again = open_page(f"{server.url}/?page=06-small-ticket&mode=2-up&box=1&tab=Details")

@@ -39,8 +39,10 @@ def test_what_a_link_names_and_is_not_there_is_said_and_left_out(page: str, link
     *_, name = link
     assert errors(test) == [f"Not there, or not readable, so left out of the link: {name} nope."]
     assert "nope" not in str(address_of(test))
+    places = [*test.main.children]
     checked(test.button(key=f"{page} dismiss").click().run())
     assert not test.error and (test.dataframe or bodies(test))
+    assert [*test.main.children] == places  # the browser draws none of them anew
 
 
 @pytest.mark.usefixtures("seeds")

@@ -176,8 +176,9 @@ def test_the_trash_is_undone_and_left(own: History) -> None:
     assert "2 runs moved to the trash." in words(test)
     test = pressed(test, "runs undo")
     assert listed(test) == ALL and "2 runs restored." in words(test)
-    test = pressed(pressed(test, "runs undo"), "runs moved away")
-    assert "moved" not in words(test)
+    places = [*(test := pressed(test, "runs undo")).main.children]
+    test = pressed(test, "runs moved away")
+    assert "moved" not in words(test) and [*test.main.children] == places
     test = open_page(view="Trash", runs=[EAGER])
     assert listed(test) == [FAST, EAGER]
     assert listed(pressed(test, "runs restore")) == [FAST] and own.trashed() == [FAST] and len(own) == 5

@@ -25,7 +25,8 @@ def heading(state: LinkedState) -> None:
         watch_page(f"{state.page} fields")
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
         st.html(f"<div class='dsocr-heading'><h1>{NAMES[state.page]}</h1></div>", width="content")
-    state.show_notes()
+    with st.container():  # with or without them, what follows keeps its place on the page
+        state.show_notes()
 
 
 def tabs(drawers: Mapping[str, Callable[[], None]], state: LinkedState, name: str = "tab") -> None:
