@@ -77,8 +77,7 @@ function fillTexts(root, viewer) {
     const head = make("header");
     for (const side of SIDES) {
       const cell = make("div");
-      cell.append(make("b", "", viewer.names[side]), ` ${viewer.sides[side].summary}`);
-      cell.title = cell.textContent;
+      cell.append(make("b", "", viewer.names[side]), " ", make("span", "", viewer.sides[side].summary));
       head.append(cell);
     }
     const loose = viewer.loose.map(({ caption, a, b }) => rowOf([caption], { a: "", b: "" }, { a, b }));
