@@ -72,6 +72,8 @@ def test_a_run_that_is_not_recorded_says_so_beside_its_result(stage: Stage, tmp_
     assert "DIFFERS" in strip(test) and "recorded" not in strip(test)
     states = {pair["state"] for pair in viewer(test)["pairs"]}  # the result is there
     assert {"matched", "relabelled", "only_a", "only_b"} <= states
+    *_, drawn = test.main.children.values()
+    assert drawn.children[1].type == "bidi_component"  # the viewer, where it was without the error
     (said,) = errors(test)
     assert said.startswith("This run was not recorded: ") and "history" in said and "\n" not in said
 

@@ -83,7 +83,8 @@ def draw(queue: Queue, page: PageReview) -> None:
         )
         st.button("All pages", key="review all pages", icon=":material/grid_view:", width="content",
                   on_click=STATE.show_page, args=("",))  # fmt: skip
-    _verdict(queue, page)
+    with st.container():
+        _verdict(queue, page)
     viewer.draw(
         shown,
         viewer.image_values(f"{page.name}{sheet or ''}", picture, "review", size),
