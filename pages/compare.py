@@ -112,7 +112,7 @@ def _draw_results(
         pair, names, rows, STATE.selected(len(rows)), STATE.select, sheet=sheet,
         truth=truth_of(choice.page.path), known_causes=(example.CAUSE,) if value("example") else (),
     )  # fmt: skip
-    with st.container():  # of one element or several: the viewer keeps its place
+    with st.container(key="answer"):  # of one element or several: the viewer keeps its place
         _answer(choice, results, shown, job)
     if shown.sheet:
         picture = resources.page_picture(pair.request.images[shown.sheet], choice.settings.max_pixels)

@@ -41,21 +41,20 @@ class FolderBackend(Backend):
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
         self._texts = OpenedTexts(spec.target)
-        self._opened = self._texts.opened
 
     def check(self, together: bool = False) -> None:
         super().check(together)
-        self._opened()
+        self._texts.opened()
 
     def cache_key(self, request: OcrRequest) -> str:
-        texts = self._opened()
+        texts = self._texts.opened()
         text = texts.text_of(request.name).text if texts.has(request.name) else None
         return result_key({"text": text, "of": super().cache_key(request)})
 
     def read_page(self, page: PageRead) -> OcrResult:
         """The text that the folder has for a page. Raises DsocrError where there is none."""
         size = page.size(self.settings.max_pixels)
-        found = self._opened().text_of(page.request.name)
+        found = self._texts.opened().text_of(page.request.name)
         page.say(found.text)
         return text_result(self.name, page.request, size, found, {"folder": name_text(found.file)})
 
@@ -63,11 +62,11 @@ class FolderBackend(Backend):
         self._texts.close()
 
     def expect(self, pages: Sequence[str]) -> None:
-        self._opened().expect(pages)
+        self._texts.opened().expect(pages)
 
     def left_over(self) -> Mapping[str, Sequence[str]]:
         """List the texts of the folder that no page has asked for."""
-        return self._opened().left_over()
+        return self._texts.opened().left_over()
 
 
 def text_result(

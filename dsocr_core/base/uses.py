@@ -39,7 +39,7 @@ class Uses:
         try:
             yield
         except Exception as error:
-            if self._ended and not isinstance(error, Cancelled):
+            if self._ended and not isinstance(error, Cancelled):  # its frames hold the model
                 raise Closed(f"{self._owner} was closed; open it anew") from error.with_traceback(None)
             raise
         finally:

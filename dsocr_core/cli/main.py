@@ -133,7 +133,7 @@ def _words(error: BaseException, given: Sequence[str]) -> str:
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):
         return f"the package {error.name} is not installed: pip install -r requirements.txt"
-    if isinstance(error, ValueError) and "embedded null" in str(error):  # of a --config file
+    if isinstance(error, ValueError) and "embedded null" in str(error):  # --config, --to
         return "a path has a zero byte, which none can have; give another"
     if isinstance(error, OSError) and error.strerror:
         if error.filename is not None:

@@ -50,7 +50,7 @@ def _named_in_errors(path: Path) -> Iterator[None]:
         yield
     except Unreadable as error:
         _check_file(path)  # has a better message for a file that cannot be a page
-        raise DocumentError(f"{path}: {error}") from error.with_traceback(None)
+        raise DocumentError(f"{path}: {error}") from error.with_traceback(None)  # holds the process
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
 

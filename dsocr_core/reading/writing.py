@@ -25,7 +25,7 @@ def writing(what: object) -> Iterator[None]:
         # Of its own words pyarrow makes a paragraph.
         cause = os.strerror(error.errno) if error.errno else one_line(error)
         words = f"could not be written ({cause}); make room or give another directory"
-        raise StorageError(f"{what}: {words}") from error.with_traceback(None)
+        raise StorageError(f"{what}: {words}") from error.with_traceback(None)  # which holds what was written
 
 
 def require_writable(folder: Path) -> None:

@@ -40,11 +40,8 @@ def test_threads_that_prepare_pages_read_the_folder_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "page.md").write_text("# As it was read")
-    source, read, meet = (
-        drafts_of(Settings(device="cpu", draft=f"folder:{tmp_path}")),
-        [],
-        threading.Barrier(4),
-    )
+    source = drafts_of(Settings(device="cpu", draft=f"folder:{tmp_path}"))
+    read, meet = list[str](), threading.Barrier(4)
     assert source is not None
 
     def read_once(target: str) -> TextMatcher:

@@ -9,14 +9,13 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, marked, rested, run_button, serve_app
+from tests.support.browser_driver import ROOT, RUN_MS, Server, Viewer, marked, rested, run_button, serve_app
 
 pytestmark = pytest.mark.browser
 CLOSING = (42, 1032, 465, 1070)
 """The line "We close at 21:30." on the page that opens."""
 SAMPLES = ("05-square-card", "06-small-ticket", "11-alpha-label")
 """Pages with few tokens, that end by themselves."""
-RUN_MS = 300_000
 SIGN, ROOM = range(387, 392), range(378, 401)
 """Columns of its colon's ink, and of all that lies between its neighbours' ink, counted in the picture."""
 RED, BLUE = (192, 54, 44), (28, 127, 184)

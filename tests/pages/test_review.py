@@ -220,8 +220,9 @@ def test_a_verdict_waits_for_a_name_is_recorded_with_its_comment_and_undone(own:
 
     verdicts = resources.review("run-1").verdicts
     verdicts.give(MOVED, "unsure", "Ben", "scale: hm")
-    test = say(open_page(page=MOVED), "wrong")
-    assert queue.NAME_FIRST in words(test)
+    places = [*(test := open_page(page=MOVED)).main.children]
+    test = say(test, "wrong")
+    assert queue.NAME_FIRST in words(test) and [*test.main.children] == places
     checked(test.text_input(key="review reviewer").set_value("Ann  Bee").run())
     assert queue.NAME_FIRST not in words(test) and "you : wrong" in said(test)
     test.text_input(key=queue.comment_key(MOVED)).set_value("<b>off</b> by a tile")

@@ -117,7 +117,7 @@ class CapturedPasses(Generic[Shape, Pass]):
         """The shape's captured pass, made now at its second time; None at the first, or out of memory."""
         if shape not in self._seen and len(self._seen) == self._most:
             self._seen.popitem(last=False)  # frees its memory first
-        if self._seen.get(shape, self) is None:
+        if shape in self._seen and self._seen[shape] is None:
             self._capture(shape, make)
         found = self._seen.setdefault(shape, None)
         self._seen.move_to_end(shape)

@@ -83,7 +83,7 @@ def draw(queue: Queue, page: PageReview) -> None:
         )
         st.button("All pages", key="review all pages", icon=":material/grid_view:", width="content",
                   on_click=STATE.show_page, args=("",))  # fmt: skip
-    with st.container():
+    with st.container():  # with or without a problem, the viewer keeps its place
         _verdict(queue, page)
     viewer.draw(
         shown,
